@@ -1,0 +1,168 @@
+#include "heap/arena.h"
+
+#include "base/align.h"
+
+static uint32_t *mutex_of(uintptr_t arena) {
+  return (uint32_t *)(arena + GB_ARENA_MUTEX);
+}
+
+bool gb_arena_try_lock(uintptr_t arena) {
+  uint32_t expected = 0;
+  /* acquire: pairs with the release in glibc's lll_unlock and in ours, so that we
+   * see every change made under the lock before. */
+  return __atomic_compare_exchange_n(mutex_of(arena), &expected, 1, false, __ATOMIC_ACQUIRE,
+                                     __ATOMIC_RELAXED);
+}
+
+void gb_arena_unlock(uintptr_t arena) {
+  /* release: pairs with the acquire in glibc's lll_lock. We change nothing, but our
+   * reads must not be moved behind it. */
+  if (__atomic_exchange_n(mutex_of(arena), 0, __ATOMIC_RELEASE) > 1)
+    gb_os_futex_wake_one(mutex_of(arena));
+}
+
+static size_t table_bytes(size_t capacity) {
+  return capacity * (sizeof(struct gb_range) + sizeof(uintptr_t));
+}
+
+static void lay_out(struct gb_ranges *ranges, void *table, size_t capacity) {
+  ranges->sorted = table;
+  ranges->chain = (uintptr_t *)(void *)(ranges->sorted + capacity);
+  ranges->capacity = capacity;
+  ranges->count = 0;
+  ranges->last = 0;
+}
+
+enum gb_status gb_ranges_init(struct gb_ranges *ranges) {
+  void *table = gb_os_alloc(table_bytes(GB_RANGES_FIRST));
+  if (table == NULL)
+    return GB_NO_MEMORY;
+  lay_out(ranges, table, GB_RANGES_FIRST);
+  return GB_OK;
+}
+
+enum gb_status gb_ranges_grow(struct gb_ranges *ranges) {
+  size_t capacity = ranges->capacity * 4;
+  void *table = gb_os_alloc(table_bytes(capacity));
+  if (table == NULL)
+    return GB_NO_MEMORY;
+  gb_ranges_free(ranges);
+  lay_out(ranges, table, capacity);
+  return GB_OK;
+}
+
+void gb_ranges_free(struct gb_ranges *ranges) {
+  gb_os_free(ranges->sorted, table_bytes(ranges->capacity));
+  *ranges = (struct gb_ranges){0};
+}
+
+void gb_ranges_prefetch(const struct gb_ranges *ranges) {
+  for (size_t i = 0; i < ranges->count; ++i)
+    __builtin_prefetch((const void *)ranges->chain[i]);
+}
+
+/* Shell sort: in place, no allocation, and the input is nearly sorted backwards. */
+static void sort(struct gb_range *entries, size_t count) {
+  for (size_t gap = count / 2; gap > 0; gap /= 2) {
+    for (size_t i = gap; i < count; ++i) {
+      struct gb_range moving = entries[i];
+      size_t at = i;
+      for (; at >= gap && entries[at - gap].start > moving.start; at -= gap)
+        entries[at] = entries[at - gap];
+      entries[at] = moving;
+    }
+  }
+}
+
+static enum gb_status ranges_of_thread_arena(struct gb_ranges *ranges, const struct gb_layout *layout,
+                                             uintptr_t arena, uint64_t heap_header,
+                                             const struct gb_maps *maps) {
+  const uint64_t system_mem = gb_load(arena + layout->system_mem);
+  uintptr_t heap = gb_align_down(gb_load(arena + layout->top), GB_HEAP_MAX);
+  uint64_t total = 0;
+  size_t count = 0;
+  for (; heap != 0; ++count) {
+    if (count == ranges->capacity)
+      return GB_NO_ROOM;
+    if (!gb_is_aligned(heap, GB_HEAP_MAX))
+      return GB_DOUBT_HEAP;
+    const struct gb_mapping *mapping = gb_os_maps_find(maps, heap);
+    if (mapping == NULL || !mapping->writable)
+      return GB_STALE;
+    if (mapping->kind == GB_MAPPING_HUGETLB)
+      return GB_HUGETLB;
+    const uint64_t size = gb_load(heap + GB_HEAP_SIZE);
+    if (gb_load(heap + GB_HEAP_ARENA) != arena || size > GB_HEAP_MAX || size < heap_header ||
+        !gb_is_aligned(size, gb_os_page_size()))
+      return GB_DOUBT_HEAP;
+    /* The heap may have grown since the snapshot: its last part is then unknown. */
+    if (!gb_os_maps_cover(maps, heap, heap + size, true))
+      return GB_STALE;
+    total += size;
+    if (total > system_mem) /* also ends a chain that loops */
+      return GB_DOUBT_HEAP;
+    ranges->chain[count] = heap;
+    uintptr_t first = heap + heap_header;
+    if (first == arena)
+      first += layout->size;
+    if (first > heap + size)
+      return GB_DOUBT_HEAP;
+    ranges->sorted[count] = (struct gb_range){first, heap + size};
+    heap = gb_load(heap + GB_HEAP_PREVIOUS);
+  }
+  if (total != system_mem)
+    return GB_DOUBT_HEAP;
+  ranges->count = count;
+  sort(ranges->sorted, count);
+  return GB_OK;
+}
+
+static enum gb_status ranges_of_main_arena(struct gb_ranges *ranges, const struct gb_layout *layout,
+                                           uintptr_t arena, const struct gb_maps *maps) {
+  const uintptr_t top = gb_load(arena + layout->top);
+  if ((gb_load_half(arena + GB_ARENA_FLAGS) & GB_ARENA_NONCONTIGUOUS) == 0) {
+    const uint64_t system_mem = gb_load(arena + layout->system_mem);
+    if (system_mem == 0) { /* nothing allocated from it yet */
+      ranges->count = 0;
+      return GB_OK;
+    }
+    const struct gb_mapping *mapping = gb_os_maps_find(maps, top);
+    if (mapping == NULL || !mapping->readable || top > UINTPTR_MAX - 16)
+      return GB_STALE;
+    const uintptr_t end = top + (gb_load(top + GB_CHUNK_SIZE) & ~GB_SIZE_FLAGS);
+    if (end < top || end < system_mem)
+      return GB_DOUBT_TOP;
+    if (!gb_os_maps_cover(maps, end - system_mem, end, true))
+      return GB_STALE;
+    ranges->sorted[0] = (struct gb_range){end - system_mem, end};
+    ranges->count = 1;
+    return GB_OK;
+  }
+
+  size_t count = 0;
+  for (size_t i = 0; i < maps->count; ++i) {
+    const struct gb_mapping *mapping = &maps->entries[i];
+    if (!mapping->readable || !mapping->writable ||
+        (mapping->kind != GB_MAPPING_ANONYMOUS && mapping->kind != GB_MAPPING_BRK))
+      continue;
+    if (count > 0 && ranges->sorted[count - 1].end == mapping->start) {
+      ranges->sorted[count - 1].end = mapping->end;
+      continue;
+    }
+    if (count == ranges->capacity)
+      return GB_NO_ROOM;
+    ranges->sorted[count++] = (struct gb_range){mapping->start, mapping->end};
+  }
+  ranges->count = count;
+  return GB_OK;
+}
+
+enum gb_status gb_ranges_of_arena(struct gb_ranges *ranges, const struct gb_layout *layout,
+                                  uintptr_t arena, uint64_t heap_header, bool is_main,
+                                  const struct gb_maps *maps) {
+  ranges->count = 0;
+  ranges->last = 0;
+  ranges->sorted[0] = (struct gb_range){0}; /* what an empty table finds: nothing */
+  return is_main ? ranges_of_main_arena(ranges, layout, arena, maps)
+                 : ranges_of_thread_arena(ranges, layout, arena, heap_header, maps);
+}

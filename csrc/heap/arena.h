@@ -1,0 +1,91 @@
+/* One arena: its lock, its fields, and where its chunks may lie.
+ *
+ * Ownership: glibc's. We write one word of it, the mutex, by glibc's own protocol
+ * (sysdeps/nptl/lowlevellock.h: 0 free, 1 held, 2 held and awaited), and only after
+ * derive.h has found the layout.
+ */
+#ifndef GIVEBACK_HEAP_ARENA_H
+#define GIVEBACK_HEAP_ARENA_H
+
+#include "heap/layout.h"
+#include "os/os.h"
+
+/* ---- lock ---------------------------------------------------------------- */
+
+/* Tries once, never waits. While held: no allocation, no stdio, no lazy binding,
+ * no second arena, signals blocked (gb_os_signals_block).
+ * A single-threaded process does not take its own lock (SINGLE_THREAD_P): this
+ * excludes nobody there, and there is nobody but the caller. */
+bool gb_arena_try_lock(uintptr_t arena);
+
+/* pre: held by us. */
+void gb_arena_unlock(uintptr_t arena);
+
+/* ---- reading words that may change under us ------------------------------- */
+
+static inline uint64_t gb_load(uintptr_t address) {
+  return __atomic_load_n((const uint64_t *)address, __ATOMIC_RELAXED);
+}
+
+static inline uint32_t gb_load_half(uintptr_t address) {
+  return __atomic_load_n((const uint32_t *)address, __ATOMIC_RELAXED);
+}
+
+/* ---- where chunks may lie -------------------------------------------------- */
+
+/* Sorted, disjoint address ranges in which this arena may have chunks during one
+ * hold. Owner: a look; the tables are ours (gb_os_alloc). */
+struct gb_range {
+  uintptr_t start;
+  uintptr_t end;
+};
+struct gb_ranges {
+  struct gb_range *sorted;
+  uintptr_t *chain; /* heap addresses, newest first, as last walked */
+  size_t count;
+  size_t capacity;
+  size_t last; /* where the last address was found */
+};
+
+#define GB_RANGES_FIRST 64u /* 4 GiB of thread arena; grown between holds when needed */
+
+enum gb_status gb_ranges_init(struct gb_ranges *ranges);
+enum gb_status gb_ranges_grow(struct gb_ranges *ranges);
+void gb_ranges_free(struct gb_ranges *ranges);
+
+/* Brings up the cache lines that gb_ranges_of_arena will need. Never faults, so it
+ * may name heaps that are gone. Call it before locking. */
+void gb_ranges_prefetch(const struct gb_ranges *ranges);
+
+/* Learns the ranges of the arena from its own fields.
+ *   thread arena: its chain of heaps, whose sizes must add up to system_mem;
+ *   main arena, contiguous: the system_mem bytes below the end of top;
+ *   main arena, not contiguous: every private writable mapping of the snapshot.
+ * pre: the arena's lock is held; `maps` was read after the arena was found.
+ * GB_STALE: something lies in no mapping of the snapshot. GB_NO_ROOM: the table is
+ * full, grow it after the hold. GB_DOUBT_*: the fields contradict each other. */
+enum gb_status gb_ranges_of_arena(struct gb_ranges *ranges, const struct gb_layout *layout,
+                                  uintptr_t arena, uint64_t heap_header, bool is_main,
+                                  const struct gb_maps *maps);
+
+/* The range that holds `address`, or NULL. Hold-safe. */
+static inline const struct gb_range *gb_ranges_find(struct gb_ranges *ranges, uintptr_t address) {
+  const struct gb_range *hit = &ranges->sorted[ranges->last];
+  if (address >= hit->start && address < hit->end)
+    return hit;
+  size_t low = 0;
+  size_t high = ranges->count;
+  while (low < high) {
+    size_t middle = low + (high - low) / 2;
+    if (ranges->sorted[middle].end <= address)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  if (low == ranges->count || ranges->sorted[low].start > address)
+    return NULL;
+  ranges->last = low;
+  return &ranges->sorted[low];
+}
+
+#endif

@@ -1,0 +1,145 @@
+#include "heap/free_pages.h"
+
+#include <string.h>
+
+#define BLOCK_PAGES GB_RESIDENCY_MAX_PAGES
+#define BLOCK_WORDS (BLOCK_PAGES / 64)
+/* 32 blocks: 2 GiB of heap before the first growth, 64 KiB of ours. */
+#define FIRST_BLOCKS 32u
+
+struct gb_page_block {
+  uintptr_t number; /* address / bytes of a block */
+  uint64_t bits[BLOCK_WORDS];
+};
+
+static size_t table_bytes(size_t capacity) {
+  return capacity * sizeof(struct gb_page_block) + 2 * capacity * sizeof(uint32_t);
+}
+
+static size_t slot_of(uintptr_t number, size_t slots) {
+  /* Fibonacci hashing; `slots` is a power of two. */
+  return (size_t)((number * UINT64_C(11400714819323198485)) >> 32) & (slots - 1);
+}
+
+static void enter(struct gb_free_pages *pages, size_t block) {
+  const size_t slots = 2 * pages->capacity;
+  size_t slot = slot_of(pages->blocks[block].number, slots);
+  while (pages->index[slot] != 0)
+    slot = (slot + 1) & (slots - 1);
+  pages->index[slot] = (uint32_t)block + 1;
+}
+
+static enum gb_status resize(struct gb_free_pages *pages, size_t capacity) {
+  struct gb_page_block *blocks = gb_os_alloc(table_bytes(capacity));
+  if (blocks == NULL)
+    return GB_NO_MEMORY;
+  if (pages->count > 0)
+    memcpy(blocks, pages->blocks, pages->count * sizeof *blocks);
+  gb_os_free(pages->blocks, table_bytes(pages->capacity));
+  pages->blocks = blocks;
+  pages->index = (uint32_t *)(void *)(blocks + capacity);
+  pages->capacity = capacity;
+  for (size_t i = 0; i < pages->count; ++i)
+    enter(pages, i);
+  return GB_OK;
+}
+
+enum gb_status gb_free_pages_init(struct gb_free_pages *pages) {
+  *pages = (struct gb_free_pages){.page = gb_os_page_size()};
+  return resize(pages, FIRST_BLOCKS);
+}
+
+void gb_free_pages_free(struct gb_free_pages *pages) {
+  gb_os_free(pages->blocks, table_bytes(pages->capacity));
+  *pages = (struct gb_free_pages){0};
+}
+
+void gb_free_pages_clear(struct gb_free_pages *pages) {
+  memset(pages->index, 0, 2 * pages->capacity * sizeof *pages->index);
+  pages->count = 0;
+  pages->last = 0;
+}
+
+static struct gb_page_block *block_of(struct gb_free_pages *pages, uintptr_t number) {
+  if (pages->last < pages->count && pages->blocks[pages->last].number == number)
+    return &pages->blocks[pages->last];
+  const size_t slots = 2 * pages->capacity;
+  for (size_t slot = slot_of(number, slots); pages->index[slot] != 0; slot = (slot + 1) & (slots - 1)) {
+    const size_t found = pages->index[slot] - 1;
+    if (pages->blocks[found].number == number) {
+      pages->last = found;
+      return &pages->blocks[found];
+    }
+  }
+  if (pages->count == pages->capacity && resize(pages, 2 * pages->capacity) != GB_OK)
+    return NULL;
+  pages->last = pages->count++;
+  struct gb_page_block *block = &pages->blocks[pages->last];
+  memset(block, 0, sizeof *block);
+  block->number = number;
+  enter(pages, pages->last);
+  return block;
+}
+
+static void set_bits(uint64_t *bits, size_t first, size_t end) {
+  while (first < end) {
+    const size_t offset = first % 64;
+    const size_t here = 64 - offset < end - first ? 64 - offset : end - first;
+    const uint64_t ones = here == 64 ? ~UINT64_C(0) : (UINT64_C(1) << here) - 1;
+    bits[first / 64] |= ones << offset;
+    first += here;
+  }
+}
+
+enum gb_status gb_free_pages_add(struct gb_free_pages *pages, uintptr_t start, uintptr_t end) {
+  uintptr_t first = start / pages->page;
+  const uintptr_t last = end / pages->page;
+  while (first < last) {
+    const uintptr_t number = first / BLOCK_PAGES;
+    const uintptr_t block_end = (number + 1) * BLOCK_PAGES;
+    const uintptr_t stop = last < block_end ? last : block_end;
+    struct gb_page_block *block = block_of(pages, number);
+    if (block == NULL)
+      return GB_NO_MEMORY;
+    set_bits(block->bits, first % BLOCK_PAGES, first % BLOCK_PAGES + (stop - first));
+    first = stop;
+  }
+  return GB_OK;
+}
+
+static uint64_t count_common(const uint64_t *left, const uint64_t *right, size_t words) {
+  uint64_t count = 0;
+  for (size_t i = 0; i < words; ++i)
+    count += (unsigned)__builtin_popcountll(left[i] & right[i]);
+  return count;
+}
+
+enum gb_status gb_free_pages_measure(const struct gb_free_pages *pages,
+                                     const struct gb_residency *residency,
+                                     struct gb_page_figures *figures) {
+  uint64_t resident[BLOCK_WORDS];
+  uint64_t swapped[BLOCK_WORDS];
+  for (size_t i = 0; i < pages->count; ++i) {
+    const struct gb_page_block *block = &pages->blocks[i];
+    /* Ask the kernel only about the part of the block that has pages of the set. */
+    size_t low = 0;
+    size_t high = BLOCK_WORDS;
+    while (low < high && block->bits[low] == 0)
+      ++low;
+    while (high > low && block->bits[high - 1] == 0)
+      --high;
+    if (low == high)
+      continue;
+    const size_t words = high - low;
+    const uintptr_t first_page = block->number * BLOCK_PAGES + low * 64;
+    enum gb_status status =
+        gb_os_residency_query(residency, first_page * pages->page, words * 64, resident, swapped);
+    if (status != GB_OK)
+      return status;
+    const uint64_t *bits = block->bits + low;
+    figures->whole += count_common(bits, bits, words) * pages->page;
+    figures->resident += count_common(bits, resident, words) * pages->page;
+    figures->swapped += count_common(bits, swapped, words) * pages->page;
+  }
+  return GB_OK;
+}

@@ -1,0 +1,121 @@
+#include "heap/locate.h"
+
+#include <gnu/libc-version.h>
+#include <link.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void copy_name(char into[GB_NAME_BYTES], const char *name) {
+  size_t length = strnlen(name, GB_NAME_BYTES - 1);
+  memcpy(into, name, length);
+  into[length] = '\0';
+}
+
+static const char *file_name(const char *path) {
+  const char *slash = strrchr(path, '/');
+  return slash == NULL ? path : slash + 1;
+}
+
+bool gb_is_libc_path(const char *path) {
+  const char *name = file_name(path);
+  if (strncmp(name, "libc.so.6", sizeof "libc.so.6" - 1) == 0)
+    return true;
+  /* Until 2.33 the file itself carried the version: libc-2.31.so. */
+  return strncmp(name, "libc-", 5) == 0 && name[5] >= '0' && name[5] <= '9' && strstr(name, ".so") != NULL;
+}
+
+struct search {
+  uintptr_t address;
+  bool found;
+  char *name;
+  uintptr_t data_start;
+  uintptr_t data_end;
+};
+
+static int visit_object(struct dl_phdr_info *info, size_t size, void *context) {
+  (void)size;
+  struct search *search = context;
+  uintptr_t data_start = 0;
+  uintptr_t data_end = 0;
+  bool holds = false;
+  for (unsigned i = 0; i < info->dlpi_phnum; ++i) {
+    const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
+    if (segment->p_type != PT_LOAD)
+      continue;
+    uintptr_t start = info->dlpi_addr + segment->p_vaddr;
+    uintptr_t end = start + segment->p_memsz;
+    if (search->address >= start && search->address < end)
+      holds = true;
+    if ((segment->p_flags & PF_W) != 0) {
+      if (data_start == 0)
+        data_start = start;
+      data_end = end;
+    }
+  }
+  if (!holds)
+    return 0;
+  search->found = true;
+  search->data_start = data_start;
+  search->data_end = data_end;
+  copy_name(search->name, info->dlpi_name);
+  return 1;
+}
+
+struct census {
+  unsigned libcs;
+  uint64_t device;
+  uint64_t inode;
+  bool valgrind;
+};
+
+static bool count_libcs(void *context, const struct gb_mapping_line *line) {
+  struct census *census = context;
+  if (line->mapping.kind != GB_MAPPING_FILE)
+    return true;
+  if (strstr(line->path, "/vgpreload_") != NULL)
+    census->valgrind = true;
+  if (gb_is_libc_path(line->path) && (census->libcs == 0 || line->device != census->device ||
+                                      line->inode != census->inode)) {
+    census->device = line->device;
+    census->inode = line->inode;
+    ++census->libcs;
+  }
+  return true;
+}
+
+/* glibc.malloc.hugetlb above 1: malloc maps huge pages by itself (malloc/malloc.c, do_set_hugetlb). */
+static bool hugetlb_wanted(void) {
+  const char *tunables = getenv("GLIBC_TUNABLES");
+  if (tunables == NULL)
+    return false;
+  static const char key[] = "glibc.malloc.hugetlb=";
+  const char *value = strstr(tunables, key);
+  return value != NULL && strtoul(value + sizeof key - 1, NULL, 0) > 1;
+}
+
+enum gb_status gb_locate(struct gb_location *location) {
+  *location = (struct gb_location){0};
+  struct search libc = {.address = (uintptr_t)&gnu_get_libc_version, .name = location->libc};
+  struct search provider = {.address = (uintptr_t)&malloc, .name = location->provider};
+  (void)dl_iterate_phdr(visit_object, &libc);
+  (void)dl_iterate_phdr(visit_object, &provider);
+  if (!libc.found || !gb_is_libc_path(location->libc))
+    return GB_NO_LIBC;
+  location->data_start = libc.data_start;
+  location->data_end = libc.data_end;
+
+  struct census census = {0};
+  enum gb_status status = gb_os_maps_each(count_libcs, &census);
+  if (status != GB_OK)
+    return status;
+  /* Valgrind redirects calls while they are translated: malloc's address stays libc's. */
+  if (census.valgrind) {
+    copy_name(location->provider, "valgrind");
+    return GB_FOREIGN_ALLOCATOR;
+  }
+  if (!provider.found || provider.data_start != libc.data_start)
+    return GB_FOREIGN_ALLOCATOR;
+  if (census.libcs > 1)
+    return GB_SECOND_LIBC;
+  return hugetlb_wanted() ? GB_HUGETLB : GB_OK;
+}

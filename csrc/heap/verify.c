@@ -1,0 +1,137 @@
+#include "heap/verify.h"
+
+#include <dlfcn.h>
+#include <malloc.h>
+#include <string.h>
+
+#define TRIES 8u
+
+/* As glibc 2.33's struct mallinfo2, which older headers do not have. */
+struct mallinfo_wide {
+  size_t arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks, keepcost;
+};
+/* As struct mallinfo, whose function newer headers call deprecated. */
+struct mallinfo_narrow {
+  int arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks, keepcost;
+};
+
+/* Exactly one of the two is set. Looked up before anything is counted: a failed dlsym
+ * allocates the text of its error. */
+struct glibc_calls {
+  struct mallinfo_wide (*wide)(void);
+  struct mallinfo_narrow (*narrow)(void);
+};
+
+static bool look_up(struct glibc_calls *calls) {
+  *calls = (struct glibc_calls){0};
+  void *found = dlsym(RTLD_DEFAULT, "mallinfo2");
+  if (found != NULL) {
+    memcpy(&calls->wide, &found, sizeof found);
+    return true;
+  }
+  found = dlsym(RTLD_DEFAULT, "mallinfo");
+  memcpy(&calls->narrow, &found, sizeof found);
+  return found != NULL;
+}
+
+static void ask_glibc(const struct glibc_calls *calls, struct gb_comparison *comparison) {
+  comparison->wide = calls->wide != NULL;
+  if (comparison->wide) {
+    const struct mallinfo_wide info = calls->wide();
+    comparison->glibcs.arena = info.arena;
+    comparison->glibcs.ordblks = info.ordblks;
+    comparison->glibcs.smblks = info.smblks;
+    comparison->glibcs.fsmblks = info.fsmblks;
+    comparison->glibcs.fordblks = info.fordblks;
+    comparison->glibcs.keepcost = info.keepcost;
+    return;
+  }
+  const struct mallinfo_narrow info = calls->narrow();
+  comparison->glibcs.arena = (uint32_t)info.arena;
+  comparison->glibcs.ordblks = (uint32_t)info.ordblks;
+  comparison->glibcs.smblks = (uint32_t)info.smblks;
+  comparison->glibcs.fsmblks = (uint32_t)info.fsmblks;
+  comparison->glibcs.fordblks = (uint32_t)info.fordblks;
+  comparison->glibcs.keepcost = (uint32_t)info.keepcost;
+}
+
+static void our_figures(const struct gb_account *account, const struct gb_totals *totals,
+                        struct gb_comparison *comparison) {
+  comparison->ours.arena = totals->system_bytes;
+  comparison->ours.ordblks = totals->chunks + account->count; /* mallinfo counts each top */
+  comparison->ours.smblks = totals->fastbins_chunks;
+  comparison->ours.fsmblks = totals->fastbins_bytes;
+  comparison->ours.fordblks = totals->free_bytes;
+  comparison->ours.keepcost = totals->main_top_bytes;
+}
+
+static bool same_totals(const struct gb_totals *left, const struct gb_totals *right) {
+  return left->system_bytes == right->system_bytes && left->free_bytes == right->free_bytes &&
+         left->chunks == right->chunks && left->fastbins_bytes == right->fastbins_bytes &&
+         left->fastbins_chunks == right->fastbins_chunks && left->main_top_bytes == right->main_top_bytes;
+}
+
+static bool equal(const struct gb_comparison *comparison) {
+  const uint64_t mask = comparison->wide ? UINT64_MAX : UINT32_MAX;
+  return ((comparison->ours.arena ^ comparison->glibcs.arena) & mask) == 0 &&
+         ((comparison->ours.ordblks ^ comparison->glibcs.ordblks) & mask) == 0 &&
+         ((comparison->ours.smblks ^ comparison->glibcs.smblks) & mask) == 0 &&
+         ((comparison->ours.fsmblks ^ comparison->glibcs.fsmblks) & mask) == 0 &&
+         ((comparison->ours.fordblks ^ comparison->glibcs.fordblks) & mask) == 0 &&
+         ((comparison->ours.keepcost ^ comparison->glibcs.keepcost) & mask) == 0;
+}
+
+enum gb_status gb_verify(const struct gb_account_options *options, struct gb_comparison *comparison) {
+  *comparison = (struct gb_comparison){.verdict = GB_VERDICT_BUSY};
+  struct glibc_calls calls;
+  if (!look_up(&calls))
+    return GB_NO_LIBC;
+  while (comparison->tries < TRIES) {
+    ++comparison->tries;
+    struct gb_account account;
+    struct gb_totals before;
+    enum gb_status status = gb_account_take(&account, options);
+    gb_account_totals(&account, &before);
+    our_figures(&account, &before, comparison);
+    gb_account_free(&account);
+    if (status != GB_OK)
+      return status;
+    if (before.chunks + before.fastbins_chunks > GB_VERIFY_MAX_CHUNKS) {
+      comparison->verdict = GB_VERDICT_TOO_LARGE;
+      return GB_OK;
+    }
+    if (!before.all_known)
+      continue;
+    ask_glibc(&calls, comparison);
+    if (equal(comparison)) {
+      comparison->verdict = GB_VERDICT_EQUAL;
+      return GB_OK;
+    }
+
+    struct gb_totals after;
+    status = gb_account_take(&account, options);
+    gb_account_totals(&account, &after);
+    gb_account_free(&account);
+    if (status != GB_OK)
+      return status;
+    if (after.all_known && same_totals(&before, &after)) {
+      comparison->verdict = GB_VERDICT_DIFFERENT;
+      return GB_OK;
+    }
+  }
+  return GB_OK;
+}
+
+const char *gb_verdict_name(enum gb_verdict verdict) {
+  switch (verdict) {
+  case GB_VERDICT_EQUAL:
+    return "equal";
+  case GB_VERDICT_DIFFERENT:
+    return "different";
+  case GB_VERDICT_BUSY:
+    return "busy";
+  case GB_VERDICT_TOO_LARGE:
+    return "too large";
+  }
+  return "unknown";
+}

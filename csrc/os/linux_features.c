@@ -1,0 +1,82 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "os/os.h"
+
+#ifndef SYS_process_madvise
+#define SYS_process_madvise 440
+#endif
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+/* Linux 6.14: names the calling process without a descriptor (include/uapi/linux/pidfd.h). */
+#define PIDFD_SELF_PROCESS (-10001)
+
+static int seccomp_mode(void) {
+  int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+  if (fd < 0)
+    return -1;
+  char text[8192]; /* the file is about 1.5 KB */
+  ssize_t got = read(fd, text, sizeof text - 1);
+  (void)close(fd);
+  if (got <= 0)
+    return -1;
+  text[got] = '\0';
+  const char *field = strstr(text, "\nSeccomp:");
+  return field == NULL ? -1 : (int)strtol(field + sizeof "\nSeccomp:" - 1, NULL, 10);
+}
+
+static bool releases(int pidfd, void *page, size_t bytes) {
+  memset(page, 1, bytes);
+  struct iovec range = {.iov_base = page, .iov_len = bytes};
+  long done = syscall(SYS_process_madvise, pidfd, &range, 1, MADV_DONTNEED, 0);
+  return done == (long)bytes && *(volatile char *)page == 0;
+}
+
+static enum gb_feature residency_works(enum gb_residency_source source) {
+  struct gb_residency residency;
+  if (gb_os_residency_open(&residency, source) != GB_OK)
+    return GB_FEATURE_NO;
+  bool works = residency.source == source;
+  gb_os_residency_close(&residency);
+  return works ? GB_FEATURE_YES : GB_FEATURE_NO;
+}
+
+void gb_os_probe_features(struct gb_kernel_features *features) {
+  const int saved = errno;
+  *features = (struct gb_kernel_features){.seccomp = seccomp_mode()};
+  features->pagemap = residency_works(GB_RESIDENCY_PAGEMAP);
+  features->mincore = residency_works(GB_RESIDENCY_MINCORE);
+
+  if (features->seccomp > 0) {
+    features->process_madvise = GB_FEATURE_UNTRIED;
+    features->pidfd_self = GB_FEATURE_UNTRIED;
+    features->pagemap_scan = GB_FEATURE_UNTRIED;
+    features->madv_free = GB_FEATURE_UNTRIED;
+    errno = saved;
+    return;
+  }
+
+  features->pagemap_scan = residency_works(GB_RESIDENCY_SCAN);
+  const size_t page = gb_os_page_size();
+  void *probe = gb_os_alloc(page);
+  if (probe != NULL) {
+    features->pidfd_self = releases(PIDFD_SELF_PROCESS, probe, page) ? GB_FEATURE_YES : GB_FEATURE_NO;
+    features->process_madvise = features->pidfd_self;
+    int pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    if (pidfd >= 0) {
+      if (releases(pidfd, probe, page))
+        features->process_madvise = GB_FEATURE_YES;
+      (void)close(pidfd);
+    }
+    features->madv_free = madvise(probe, page, MADV_FREE) == 0 ? GB_FEATURE_YES : GB_FEATURE_NO;
+    gb_os_free(probe, page);
+  }
+  errno = saved;
+}

@@ -1,0 +1,155 @@
+/* Everything giveback asks of the kernel, in one contract.
+ *
+ * Nothing here allocates from malloc, uses stdio or takes a lock, so every
+ * function may be called from the preload library. None may be called while an
+ * arena lock is held unless its comment says "hold-safe". All are thread-safe on
+ * distinct objects. Sizes are bytes, addresses are this process's own.
+ */
+#ifndef GIVEBACK_OS_OS_H
+#define GIVEBACK_OS_OS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+/* ---- pages and our own memory ------------------------------------------- */
+
+/* Size of a base page. Hold-safe. */
+size_t gb_os_page_size(void);
+
+/* Private zeroed memory, at least `bytes`; NULL if the kernel refuses. */
+void *gb_os_alloc(size_t bytes);
+
+/* pre: `memory` came from gb_os_alloc(bytes), or is NULL. */
+void gb_os_free(void *memory, size_t bytes);
+
+/* Moves an allocation to one of `new_bytes`; NULL leaves the old one as it was. */
+void *gb_os_grow(void *memory, size_t old_bytes, size_t new_bytes);
+
+/* ---- mappings ------------------------------------------------------------ */
+
+enum gb_mapping_kind {
+  GB_MAPPING_ANONYMOUS,
+  GB_MAPPING_BRK, /* [heap] */
+  GB_MAPPING_FILE,
+  GB_MAPPING_HUGETLB,
+  GB_MAPPING_SPECIAL, /* stacks, vdso, anything else in brackets */
+};
+
+struct gb_mapping {
+  uintptr_t start;
+  uintptr_t end;
+  enum gb_mapping_kind kind;
+  bool readable;
+  bool writable;
+};
+
+/* As gb_mapping, with what only the parser sees: the path ("" if none) is valid
+ * during the callback only. */
+struct gb_mapping_line {
+  struct gb_mapping mapping;
+  uint64_t device;
+  uint64_t inode;
+  const char *path;
+};
+
+/* Calls `each` for every line of /proc/self/maps, in address order, until it
+ * returns false. GB_NO_PROC if the file cannot be read. */
+enum gb_status gb_os_maps_each(bool (*each)(void *context, const struct gb_mapping_line *line),
+                               void *context);
+
+/* A snapshot of the mappings, sorted by address, adjacent ones not merged.
+ * Owner: the caller, from gb_os_maps_read to gb_os_maps_free. */
+struct gb_maps {
+  struct gb_mapping *entries;
+  size_t count;
+  size_t capacity;
+};
+
+/* pre: `maps` is zeroed or holds an earlier snapshot, which is replaced. */
+enum gb_status gb_os_maps_read(struct gb_maps *maps);
+void gb_os_maps_free(struct gb_maps *maps);
+
+/* True if every byte of [start, end) lay in readable mappings of the snapshot;
+ * with `writable`, in readable and writable ones that are not files. Hold-safe. */
+bool gb_os_maps_cover(const struct gb_maps *maps, uintptr_t start, uintptr_t end, bool writable);
+
+/* The mapping that holds `address`, or NULL. Hold-safe. */
+const struct gb_mapping *gb_os_maps_find(const struct gb_maps *maps, uintptr_t address);
+
+/* ---- residency ----------------------------------------------------------- */
+
+/* In the order in which they are tried. */
+enum gb_residency_source {
+  GB_RESIDENCY_SCAN, /* ioctl PAGEMAP_SCAN, Linux 6.7: knows zero pages and swap */
+  GB_RESIDENCY_PAGEMAP, /* pread of /proc/self/pagemap: knows swap */
+  GB_RESIDENCY_MINCORE, /* mincore: swapped pages look returned */
+  GB_RESIDENCY_NONE,
+};
+
+struct gb_residency {
+  int fd; /* /proc/self/pagemap, or -1 */
+  enum gb_residency_source source;
+};
+
+/* Opens the first source at or after `first` that answers for a page of ours.
+ * GB_NO_RESIDENCY if none does. */
+enum gb_status gb_os_residency_open(struct gb_residency *residency, enum gb_residency_source first);
+void gb_os_residency_close(struct gb_residency *residency);
+
+/* "PAGEMAP_SCAN", "pagemap", "mincore", "none". */
+const char *gb_os_residency_name(enum gb_residency_source source);
+
+#define GB_RESIDENCY_MAX_PAGES 16384u /* of one query: 64 MiB of 4 KiB pages */
+
+/* Sets bit i of `resident` (or of `swapped`) if page i from `start` is in memory
+ * and counted in RSS (or in swap). Both bitmaps hold (pages + 63) / 64 words and
+ * are overwritten. A page of the shared zero page is not resident where the
+ * source can tell. Unmapped pages are neither.
+ * pre: start is page-aligned; 0 < pages <= GB_RESIDENCY_MAX_PAGES. */
+enum gb_status gb_os_residency_query(const struct gb_residency *residency, uintptr_t start, size_t pages,
+                                     uint64_t *resident, uint64_t *swapped);
+
+/* ---- signals and locks --------------------------------------------------- */
+
+/* Blocks every signal of the calling thread that may be blocked: a handler that
+ * calls malloc while we hold that arena's lock would wait for itself. Goes through
+ * pthread_sigmask, which leaves glibc's internal signals open: with those blocked,
+ * setuid() in another thread never returns. */
+struct gb_signals {
+  uint64_t saved[16]; /* a sigset_t */
+};
+void gb_os_signals_block(struct gb_signals *signals);
+void gb_os_signals_restore(const struct gb_signals *signals);
+
+/* Wakes at most one waiter of a private futex. Hold-safe. errno is kept. */
+void gb_os_futex_wake_one(uint32_t *word);
+
+/* Sleeps about `nanoseconds`; an interrupted sleep is not continued. */
+void gb_os_sleep_ns(uint64_t nanoseconds);
+
+/* ---- what this kernel can do --------------------------------------------- */
+
+enum gb_feature {
+  GB_FEATURE_NO = 0,
+  GB_FEATURE_YES = 1,
+  GB_FEATURE_UNTRIED = 2, /* seccomp is on: trying could kill the process */
+};
+
+struct gb_kernel_features {
+  enum gb_feature process_madvise; /* MADV_DONTNEED on oneself, about Linux 6.13 */
+  enum gb_feature pidfd_self; /* the same without opening a descriptor, 6.14 */
+  enum gb_feature pagemap_scan; /* 6.7 */
+  enum gb_feature pagemap;
+  enum gb_feature mincore;
+  enum gb_feature madv_free; /* 4.5 */
+  int seccomp; /* field of /proc/self/status, -1 if unknown */
+};
+
+/* Tries each on a page of ours. Where seccomp filters this process nothing is
+ * tried that it may not expect. */
+void gb_os_probe_features(struct gb_kernel_features *features);
+
+#endif

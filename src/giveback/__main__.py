@@ -1,0 +1,5 @@
+"""python -m giveback."""
+
+from .cli import main
+
+main()

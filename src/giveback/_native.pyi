@@ -1,0 +1,35 @@
+from typing import Any
+
+OK: int
+BUSY: int
+DENIED: int
+NO_PROC: int
+NO_MEMORY: int
+NO_RESIDENCY: int
+FOREIGN_ALLOCATOR: int
+NO_LIBC: int
+SECOND_LIBC: int
+UNKNOWN_LAYOUT: int
+HUGETLB: int
+DOUBT_FIRST: int
+DOUBT_ARENA: int
+DOUBT_HEAP: int
+DOUBT_TOP: int
+DOUBT_LINK: int
+DOUBT_CHUNK: int
+DOUBT_FIGURES: int
+DEFAULT_HOLD_NS: int
+DEFAULT_PATIENCE_NS: int
+FEATURE_NO: int
+FEATURE_YES: int
+FEATURE_UNTRIED: int
+
+def account(
+    hold_ns: int = ..., patience_ns: int = ..., first_source: int = ...
+) -> tuple[int, dict[str, Any]]: ...
+def verify() -> tuple[int, dict[str, Any]]: ...
+def features() -> dict[str, int]: ...
+def derive_from_file(
+    fd: int, data_start: int, data_end: int, /
+) -> tuple[int, dict[str, Any], list[int]]: ...
+def status_words(status: int, /) -> tuple[str, str | None]: ...

@@ -1,0 +1,48 @@
+"""The command line: one module a command.
+
+Exit codes: 0 all is well; 1 it ran, and what it found is not well; 2 it could not run as asked.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from .. import __version__
+from ..errors import GivebackError
+from .doctor import doctor
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="giveback")
+def cli() -> None:
+    """Find the memory that Linux processes have freed but still occupy."""
+
+
+cli.add_command(doctor)
+
+
+def main() -> None:
+    """Entry point: whatever goes wrong is one line on stderr and an exit code."""
+    try:
+        cli.main(prog_name="giveback", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        sys.exit(2)
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx else "giveback"
+        message = error.format_message().rstrip(".")
+        click.echo(f"{command}: {message}; see '{command} --help'", err=True)
+        sys.exit(2)
+    except click.ClickException as error:
+        click.echo(f"giveback: {error.format_message()}", err=True)
+        sys.exit(2)
+    except GivebackError as error:
+        click.echo(f"giveback: {error}", err=True)
+        sys.exit(2)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+
+
+__all__ = ["cli", "main"]

@@ -1,0 +1,1 @@
+"""Reading another process. Nothing in here ever changes or stops it."""

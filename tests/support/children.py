@@ -1,0 +1,107 @@
+"""Real child processes, started and always ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import debian
+import glibcs
+import pytest
+
+SECONDS = 120
+
+
+def get_glibc(version: str) -> glibcs.Glibc:
+    """The glibc, or a skip that names it."""
+    try:
+        return glibcs.get(version)
+    except debian.UnavailableError as error:
+        pytest.skip(f"glibc {version}: {error}")
+
+
+def ask_heap_child(version: str, *arguments: str, **environment: str) -> dict[str, Any]:
+    """What tests/children/heap_child.c answers on one glibc."""
+    glibc = get_glibc(version)
+    try:
+        program = glibcs.heap_child()
+    except debian.UnavailableError as error:
+        pytest.skip(f"heap_child: {error}")
+    done = subprocess.run(
+        glibc.command(program, *arguments),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+        env={**os.environ, **environment},
+    )
+    assert done.returncode == 0, (done.returncode, done.stdout, done.stderr)
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def run_python(code: str, *prefix: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a new interpreter, perhaps behind other commands."""
+    return subprocess.run(
+        [*prefix, sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+@contextmanager
+def waiting(command: list[str], **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """A child that prints a line once it is ready and runs until its standard input ends."""
+    child = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    try:
+        assert child.stdout is not None
+        line = child.stdout.readline()
+        assert line.strip() == "ready", (line, child.stderr and child.stderr.read())
+        yield child
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def compile_program(folder: Path, source: str, *options: str) -> Path:
+    """A small C program, with the compiler of this machine."""
+    file = folder / "program.c"
+    file.write_text(source)
+    program = folder / "program"
+    done = subprocess.run(
+        ["cc", str(file), "-o", str(program), *options], capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        pytest.skip(f"cc {' '.join(options)}: {last}")
+    return program
+
+
+WAITING_PROGRAM = """
+#include <stdio.h>
+#include <stdlib.h>
+int main(void) {
+  void *volatile block = malloc(100);
+  free(block);
+  puts("ready");
+  fflush(stdout);
+  getchar();
+  return 0;
+}
+"""
