@@ -47,13 +47,13 @@ static PyObject *features(PyObject *module, PyObject *unused) {
   (void)unused;
   struct gb_kernel_features found;
   gb_os_probe_features(&found);
-  return Py_BuildValue("{s:i,s:i,s:i,s:i,s:i,s:i,s:i}", //
+  return Py_BuildValue("{s:i,s:i,s:i,s:i,s:i,s:i,s:i}",               //
                        "process_madvise", (int)found.process_madvise, //
-                       "pidfd_self", (int)found.pidfd_self, //
-                       "pagemap_scan", (int)found.pagemap_scan, //
-                       "pagemap", (int)found.pagemap, //
-                       "mincore", (int)found.mincore, //
-                       "madv_free", (int)found.madv_free, //
+                       "pidfd_self", (int)found.pidfd_self,           //
+                       "pagemap_scan", (int)found.pagemap_scan,       //
+                       "pagemap", (int)found.pagemap,                 //
+                       "mincore", (int)found.mincore,                 //
+                       "madv_free", (int)found.madv_free,             //
                        "seccomp", found.seccomp);
 }
 
@@ -109,6 +109,8 @@ static PyObject *status_words(PyObject *module, PyObject *argument) {
   const long status = PyLong_AsLong(argument);
   if (status == -1 && PyErr_Occurred())
     return NULL;
+  if (status < GB_OK || status > GB_DOUBT_FIGURES)
+    return PyErr_Format(PyExc_ValueError, "%ld is not a status", status);
   return Py_BuildValue("(sz)", gb_status_text((enum gb_status)status),
                        gb_status_remedy((enum gb_status)status));
 }
@@ -180,6 +182,6 @@ static struct PyModuleDef definition = {
 };
 
 PyMODINIT_FUNC PyInit__native(void);
-PyMODINIT_FUNC PyInit__native(void) {
+PyMODINIT_FUNC PyInit__native(void) { // NOLINT(misc-use-internal-linkage): looked up by name
   return PyModuleDef_Init(&definition);
 }

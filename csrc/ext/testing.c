@@ -155,14 +155,10 @@ static PyObject *unlock(PyObject *module, PyObject *argument) {
 }
 
 static PyMethodDef methods[] = {
-    {"look", look, METH_VARARGS, NULL},
-    {"derive", derive, METH_VARARGS, NULL},
-    {"pages", pages, METH_VARARGS, NULL},
-    {"maps", maps, METH_NOARGS, NULL},
-    {"bin_of_size", bin_of_size, METH_O, NULL},
-    {"try_lock", try_lock, METH_O, NULL},
-    {"unlock", unlock, METH_O, NULL},
-    {0},
+    {"look", look, METH_VARARGS, NULL},         {"derive", derive, METH_VARARGS, NULL},
+    {"pages", pages, METH_VARARGS, NULL},       {"maps", maps, METH_NOARGS, NULL},
+    {"bin_of_size", bin_of_size, METH_O, NULL}, {"try_lock", try_lock, METH_O, NULL},
+    {"unlock", unlock, METH_O, NULL},           {0},
 };
 
 static struct PyModuleDef definition = {
@@ -173,6 +169,6 @@ static struct PyModuleDef definition = {
 };
 
 PyMODINIT_FUNC PyInit__testing(void);
-PyMODINIT_FUNC PyInit__testing(void) {
+PyMODINIT_FUNC PyInit__testing(void) { // NOLINT(misc-use-internal-linkage): looked up by name
   return PyModuleDef_Init(&definition);
 }

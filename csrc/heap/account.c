@@ -135,8 +135,8 @@ static enum gb_status derive(struct gb_account *account, struct gb_maps *maps) {
       make_malloc_ready();
     struct gb_own_memory own;
     gb_own_memory_init(&own, maps);
-    status = gb_derive(&own.memory, account->location.data_start, account->location.data_end,
-                       &account->glibc);
+    status =
+        gb_derive(&own.memory, account->location.data_start, account->location.data_end, &account->glibc);
   }
   return status;
 }
@@ -158,8 +158,7 @@ enum gb_status gb_account_take(struct gb_account *account, const struct gb_accou
   if (status == GB_OK && account->arenas[0].look.start != 0) {
     struct gb_own_memory own;
     gb_own_memory_init(&own, &maps);
-    gb_derive_parameters(&own.memory, &account->glibc, account->arenas[0].look.start,
-                         &account->parameters);
+    gb_derive_parameters(&own.memory, &account->glibc, account->arenas[0].look.start, &account->parameters);
     if (account->parameters.known && account->parameters.hp_pagesize != 0)
       status = GB_HUGETLB;
   }

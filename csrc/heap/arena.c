@@ -157,9 +157,8 @@ static enum gb_status ranges_of_main_arena(struct gb_ranges *ranges, const struc
   return GB_OK;
 }
 
-enum gb_status gb_ranges_of_arena(struct gb_ranges *ranges, const struct gb_layout *layout,
-                                  uintptr_t arena, uint64_t heap_header, bool is_main,
-                                  const struct gb_maps *maps) {
+enum gb_status gb_ranges_of_arena(struct gb_ranges *ranges, const struct gb_layout *layout, uintptr_t arena,
+                                  uint64_t heap_header, bool is_main, const struct gb_maps *maps) {
   ranges->count = 0;
   ranges->last = 0;
   ranges->sorted[0] = (struct gb_range){0}; /* what an empty table finds: nothing */

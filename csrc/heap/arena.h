@@ -64,9 +64,8 @@ void gb_ranges_prefetch(const struct gb_ranges *ranges);
  * pre: the arena's lock is held; `maps` was read after the arena was found.
  * GB_STALE: something lies in no mapping of the snapshot. GB_NO_ROOM: the table is
  * full, grow it after the hold. GB_DOUBT_*: the fields contradict each other. */
-enum gb_status gb_ranges_of_arena(struct gb_ranges *ranges, const struct gb_layout *layout,
-                                  uintptr_t arena, uint64_t heap_header, bool is_main,
-                                  const struct gb_maps *maps);
+enum gb_status gb_ranges_of_arena(struct gb_ranges *ranges, const struct gb_layout *layout, uintptr_t arena,
+                                  uint64_t heap_header, bool is_main, const struct gb_maps *maps);
 
 /* The range that holds `address`, or NULL. Hold-safe. */
 static inline const struct gb_range *gb_ranges_find(struct gb_ranges *ranges, uintptr_t address) {

@@ -54,7 +54,7 @@ enum gb_status gb_arenas(const struct gb_memory *memory, struct gb_glibc *glibc,
 /* Reads mp_, which is found by its sbrk_base: the address that is `sbrk_base`, as
  * computed from the main arena under its lock. parameters->known says whether
  * exactly one place, and one layout of it, made sense. */
-void gb_derive_parameters(const struct gb_memory *memory, const struct gb_glibc *glibc,
-                          uintptr_t sbrk_base, struct gb_parameters *parameters);
+void gb_derive_parameters(const struct gb_memory *memory, const struct gb_glibc *glibc, uintptr_t sbrk_base,
+                          struct gb_parameters *parameters);
 
 #endif

@@ -114,8 +114,7 @@ static uint64_t count_common(const uint64_t *left, const uint64_t *right, size_t
   return count;
 }
 
-enum gb_status gb_free_pages_measure(const struct gb_free_pages *pages,
-                                     const struct gb_residency *residency,
+enum gb_status gb_free_pages_measure(const struct gb_free_pages *pages, const struct gb_residency *residency,
                                      struct gb_page_figures *figures) {
   uint64_t resident[BLOCK_WORDS];
   uint64_t swapped[BLOCK_WORDS];

@@ -37,8 +37,7 @@ struct gb_page_figures {
 };
 
 /* Adds the figures of all pages of the set to *figures. */
-enum gb_status gb_free_pages_measure(const struct gb_free_pages *pages,
-                                     const struct gb_residency *residency,
+enum gb_status gb_free_pages_measure(const struct gb_free_pages *pages, const struct gb_residency *residency,
                                      struct gb_page_figures *figures);
 
 #endif

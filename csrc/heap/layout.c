@@ -3,7 +3,7 @@
 /* fastbins, top, bins, binmap, next, attached_threads, system_mem, max_system_mem, size */
 static const struct gb_layout known_layouts[] = {
     {16, 96, 112, 2144, 2160, 2176, 2184, 2192, 2200}, /* 2.27 to 2.42 */
-    {0, 8, 24, 2056, 2072, 2088, 2096, 2104, 2112}, /* 2.43 on: no fastbins */
+    {0, 8, 24, 2056, 2072, 2088, 2096, 2104, 2112},    /* 2.43 on: no fastbins */
 };
 
 bool gb_layout_known(unsigned index, struct gb_layout *layout) {
@@ -24,10 +24,10 @@ bool gb_layout_of_bins(uint64_t bins, struct gb_layout *layout) {
 unsigned gb_bin_of_size(uint64_t size) {
   /* largebin_index_64 of malloc.c: bins get coarser by powers of eight. */
   static const struct {
-    unsigned shift;
     uint64_t last;
+    unsigned shift;
     unsigned base;
-  } steps[] = {{6, 48, 48}, {9, 20, 91}, {12, 10, 110}, {15, 4, 119}, {18, 2, 124}};
+  } steps[] = {{48, 6, 48}, {20, 9, 91}, {10, 12, 110}, {4, 15, 119}, {2, 18, 124}};
 
   if (size < 1024)
     return (unsigned)(size >> 4);

@@ -74,8 +74,8 @@ static bool count_libcs(void *context, const struct gb_mapping_line *line) {
     return true;
   if (strstr(line->path, "/vgpreload_") != NULL)
     census->valgrind = true;
-  if (gb_is_libc_path(line->path) && (census->libcs == 0 || line->device != census->device ||
-                                      line->inode != census->inode)) {
+  if (gb_is_libc_path(line->path) &&
+      (census->libcs == 0 || line->device != census->device || line->inode != census->inode)) {
     census->device = line->device;
     census->inode = line->inode;
     ++census->libcs;

@@ -42,13 +42,13 @@ struct walk {
   struct position trail[TRAIL]; /* older ones, newest at trail_count - 1 */
   unsigned trail_count;
   unsigned restarts;
-  uint64_t budget_bytes; /* what lists may still sum up to (C3) */
+  uint64_t budget_bytes;  /* what lists may still sum up to (C3) */
   uintptr_t fastbin_head; /* of the current fastbin when its walk began */
   enum { LINKS_UNKNOWN, LINKS_PLAIN, LINKS_PROTECTED } fastbin_links;
 
   uint64_t hold_end_ns;
   unsigned until_clock;
-  bool any; /* this hold has visited a chunk */
+  bool any;                                /* this hold has visited a chunk */
   unsigned char before[GB_ARENA_MAX_SIZE]; /* the arena when the last hold ended */
 };
 
@@ -114,8 +114,7 @@ static uint64_t size_of_free(const struct gb_range *range, uintptr_t chunk) {
 
 /* What the chunk behind says of this one. pre: size_of_free accepted it. */
 static bool footer_agrees(uintptr_t chunk, uint64_t size) {
-  return gb_load(chunk + size) == size &&
-         (gb_load(chunk + size + GB_CHUNK_SIZE) & GB_PREV_INUSE) == 0;
+  return gb_load(chunk + size) == size && (gb_load(chunk + size + GB_CHUNK_SIZE) & GB_PREV_INUSE) == 0;
 }
 
 /* C4: listed, and behind the same member as when it was kept. One that was taken out and
@@ -269,8 +268,7 @@ static bool resume_fastbin(struct walk *walk, unsigned index) {
 static bool resume_list(struct walk *walk) {
   if (walk->list < GB_FASTBINS)
     return resume_fastbin(walk, walk->list);
-  const uintptr_t head =
-      gb_bin_head(&walk->looker->layout, walk->arena, walk->list - GB_FASTBINS + 1);
+  const uintptr_t head = gb_bin_head(&walk->looker->layout, walk->arena, walk->list - GB_FASTBINS + 1);
   return walk->at.chunk == head || resume(walk, head);
 }
 
@@ -298,7 +296,8 @@ static enum gb_status read_arena(struct walk *walk) {
   look->system_bytes = gb_load(walk->arena + layout->system_mem);
   look->max_system_bytes = gb_load(walk->arena + layout->max_system_mem);
   look->attached_threads = gb_load(walk->arena + layout->attached_threads);
-  look->contiguous = walk->is_main && (gb_load_half(walk->arena + GB_ARENA_FLAGS) & GB_ARENA_NONCONTIGUOUS) == 0;
+  look->contiguous =
+      walk->is_main && (gb_load_half(walk->arena + GB_ARENA_FLAGS) & GB_ARENA_NONCONTIGUOUS) == 0;
   look->start = look->contiguous && looker->ranges.count == 1 ? looker->ranges.sorted[0].start : 0;
   if (look->system_bytes > look->max_system_bytes)
     return GB_DOUBT_ARENA;
@@ -444,8 +443,8 @@ enum gb_status gb_look_at(struct gb_looker *looker, uintptr_t arena, bool is_mai
   }
 }
 
-enum gb_status gb_looker_init(struct gb_looker *looker, const struct gb_layout *layout,
-                              uint64_t heap_header, struct gb_maps *maps) {
+enum gb_status gb_looker_init(struct gb_looker *looker, const struct gb_layout *layout, uint64_t heap_header,
+                              struct gb_maps *maps) {
   *looker = (struct gb_looker){.layout = *layout, .heap_header = heap_header, .maps = maps};
   enum gb_status status = gb_ranges_init(&looker->ranges);
   if (status != GB_OK)

@@ -18,16 +18,15 @@
  *   C4. A position kept across holds is a chunk of which glibc's own test for taking a
  *       chunk out of its list (malloc.c, unlink_chunk) must hold again: both
  *       neighbours point to it, and the chunk behind it says that it is free and how
- *       large it is; and the member before it must still be the same. Memory that glibc wrote and the program did not overwrite cannot pass it
- *       once the chunk left the list: taking it out makes its neighbours point past it.
- *   C5. A program can write bytes that pass it. Then a figure is wrong, within C2 and
- *       C3, and nothing else: **a look only counts**. What releases memory must reach each
- *       chunk from the list's head within the hold in which it releases.
- *   C6. If a kept position fails, an older one is tried, then the list is begun anew, at
- *       most GB_LIST_RESTARTS times; then its rest is left out and `complete` is false. A
- *       contradiction (C2, C3) is blamed on the arena only if it did not change meanwhile.
- *   C7. If the arena's fields changed between two holds, `settled` is false: the
- *       figures are of several moments. A quiet process is always settled.
+ *       large it is; and the member before it must still be the same. Memory that glibc wrote and the program
+ * did not overwrite cannot pass it once the chunk left the list: taking it out makes its neighbours point
+ * past it. C5. A program can write bytes that pass it. Then a figure is wrong, within C2 and C3, and nothing
+ * else: **a look only counts**. What releases memory must reach each chunk from the list's head within the
+ * hold in which it releases. C6. If a kept position fails, an older one is tried, then the list is begun
+ * anew, at most GB_LIST_RESTARTS times; then its rest is left out and `complete` is false. A contradiction
+ * (C2, C3) is blamed on the arena only if it did not change meanwhile. C7. If the arena's fields changed
+ * between two holds, `settled` is false: the figures are of several moments. A quiet process is always
+ * settled.
  *
  * Thread-safe; one look has one caller. Never waits for a lock.
  */
@@ -44,7 +43,7 @@ struct gb_span {
 };
 
 struct gb_look_options {
-  uint64_t hold_ns; /* wall time after which a hold ends, if it saw a chunk at all */
+  uint64_t hold_ns;     /* wall time after which a hold ends, if it saw a chunk at all */
   uint64_t patience_ns; /* wall time spent on trying for a busy arena before GB_BUSY */
   /* Called between holds with what was found; may allocate. NULL: spans are not wanted. */
   void (*spans)(void *context, const struct gb_span *spans, size_t count);
@@ -61,17 +60,17 @@ struct gb_look {
   uint64_t fastbins_bytes;
   uint64_t fastbins_chunks;
   uint64_t top_bytes;
-  uintptr_t top; /* 0: the arena has none yet */
+  uintptr_t top;   /* 0: the arena has none yet */
   uintptr_t start; /* of a contiguous main arena: its sbrk_base; else 0 */
   bool contiguous;
 
   /* How it was taken. */
-  bool settled; /* C7 */
+  bool settled;  /* C7 */
   bool complete; /* C6 */
   uint32_t holds;
   uint32_t tries_busy;
   uint64_t longest_hold_ns; /* wall */
-  uint64_t held_ns; /* wall, sum */
+  uint64_t held_ns;         /* wall, sum */
 };
 
 #define GB_LIST_RESTARTS 3u
@@ -85,8 +84,8 @@ struct gb_looker {
   struct gb_span *spans;
   size_t spans_count;
 };
-enum gb_status gb_looker_init(struct gb_looker *looker, const struct gb_layout *layout,
-                              uint64_t heap_header, struct gb_maps *maps);
+enum gb_status gb_looker_init(struct gb_looker *looker, const struct gb_layout *layout, uint64_t heap_header,
+                              struct gb_maps *maps);
 void gb_looker_free(struct gb_looker *looker);
 
 /* GB_OK; GB_BUSY; GB_STALE (mapped faster than read); GB_NO_MEMORY; GB_HUGETLB; GB_DOUBT_*. */

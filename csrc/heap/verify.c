@@ -46,6 +46,8 @@ static void ask_glibc(const struct glibc_calls *calls, struct gb_comparison *com
     comparison->glibcs.keepcost = info.keepcost;
     return;
   }
+  if (calls->narrow == NULL)
+    return;
   const struct mallinfo_narrow info = calls->narrow();
   comparison->glibcs.arena = (uint32_t)info.arena;
   comparison->glibcs.ordblks = (uint32_t)info.ordblks;

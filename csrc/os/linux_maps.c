@@ -62,7 +62,7 @@ static enum gb_mapping_kind kind_of(const char *path, uint64_t inode) {
 }
 
 /* `line` ends with a NUL in place of its newline. */
-static bool parse_line(char *line, size_t length, struct gb_mapping_line *out) {
+static bool parse_line(const char *line, size_t length, struct gb_mapping_line *out) {
   struct parser text = {.at = line, .end = line + length};
   out->mapping.start = (uintptr_t)parse_number(&text, 16);
   if (!skip(&text, '-'))
@@ -133,8 +133,8 @@ static bool collect(void *context, const struct gb_mapping_line *line) {
   struct gb_maps *maps = collection->maps;
   if (maps->count == maps->capacity) {
     size_t capacity = maps->capacity == 0 ? FIRST_ENTRIES : maps->capacity * 2;
-    void *grown = gb_os_grow(maps->entries, maps->capacity * sizeof *maps->entries,
-                             capacity * sizeof *maps->entries);
+    void *grown =
+        gb_os_grow(maps->entries, maps->capacity * sizeof *maps->entries, capacity * sizeof *maps->entries);
     if (grown == NULL) {
       collection->status = GB_NO_MEMORY;
       return false;

@@ -170,7 +170,7 @@ static bool answers(const struct gb_residency *residency) {
 
 enum gb_status gb_os_residency_open(struct gb_residency *residency, enum gb_residency_source first) {
   residency->fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-  for (int source = (int)first; source < (int)GB_RESIDENCY_NONE; ++source) {
+  for (int source = (int)first; source < GB_RESIDENCY_NONE; ++source) {
     residency->source = (enum gb_residency_source)source;
     bool needs_file = residency->source != GB_RESIDENCY_MINCORE;
     if ((!needs_file || residency->fd >= 0) && answers(residency))

@@ -83,7 +83,7 @@ const struct gb_mapping *gb_os_maps_find(const struct gb_maps *maps, uintptr_t a
 
 /* In the order in which they are tried. */
 enum gb_residency_source {
-  GB_RESIDENCY_SCAN, /* ioctl PAGEMAP_SCAN, Linux 6.7: knows zero pages and swap */
+  GB_RESIDENCY_SCAN,    /* ioctl PAGEMAP_SCAN, Linux 6.7: knows zero pages and swap */
   GB_RESIDENCY_PAGEMAP, /* pread of /proc/self/pagemap: knows swap */
   GB_RESIDENCY_MINCORE, /* mincore: swapped pages look returned */
   GB_RESIDENCY_NONE,
@@ -140,12 +140,12 @@ enum gb_feature {
 
 struct gb_kernel_features {
   enum gb_feature process_madvise; /* MADV_DONTNEED on oneself, about Linux 6.13 */
-  enum gb_feature pidfd_self; /* the same without opening a descriptor, 6.14 */
-  enum gb_feature pagemap_scan; /* 6.7 */
+  enum gb_feature pidfd_self;      /* the same without opening a descriptor, 6.14 */
+  enum gb_feature pagemap_scan;    /* 6.7 */
   enum gb_feature pagemap;
   enum gb_feature mincore;
   enum gb_feature madv_free; /* 4.5 */
-  int seccomp; /* field of /proc/self/status, -1 if unknown */
+  int seccomp;               /* field of /proc/self/status, -1 if unknown */
 };
 
 /* Tries each on a page of ours. Where seccomp filters this process nothing is

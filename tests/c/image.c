@@ -17,7 +17,8 @@ static void require(bool condition, const char *what) {
 void image_init(struct image *image, unsigned layout_index, uint64_t heap_header, uint64_t heap_bytes) {
   *image = (struct image){.heap_header = heap_header, .heap_bytes = heap_bytes};
   require(gb_layout_known(layout_index, &image->layout), "no such layout");
-  image->reserved = mmap(NULL, 2 * GB_HEAP_MAX, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  image->reserved =
+      mmap(NULL, 2 * GB_HEAP_MAX, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   require(image->reserved != MAP_FAILED, "no address space");
   image->heap = gb_align_up((uintptr_t)image->reserved, GB_HEAP_MAX);
   require(mprotect((void *)image->heap, heap_bytes, PROT_READ | PROT_WRITE) == 0, "mprotect");

@@ -47,14 +47,15 @@ static void ranges_cross_blocks_and_tables_grow(void) {
 static void only_what_is_resident_is_counted_as_such(void) {
   const size_t page = gb_os_page_size();
   const size_t bytes = 40000 * page;
-  char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  char *memory =
+      mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   madvise(memory, bytes, MADV_NOHUGEPAGE);
   struct gb_free_pages pages;
   CHECK_EQUAL(gb_free_pages_init(&pages), GB_OK);
   uint64_t resident = 0;
   uint64_t whole = 0;
   for (size_t i = 0; i + 7 < 40000; i += 7) {
-    memory[i * page] = 1; /* in the set */
+    memory[i * page] = 1;       /* in the set */
     memory[(i + 5) * page] = 1; /* not in it */
     const uintptr_t start = (uintptr_t)memory + i * page;
     CHECK_EQUAL(gb_free_pages_add(&pages, start, start + 3 * page), GB_OK);

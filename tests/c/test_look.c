@@ -398,7 +398,7 @@ static enum gb_status derive(const void *data, size_t bytes, struct gb_glibc *gl
 }
 
 /* A main arena among other data, in a ring with one thread arena. */
-static uintptr_t place_main(struct image *image, char *data, size_t offset) {
+static uintptr_t place_main(struct image *image, const char *data, size_t offset) {
   const uintptr_t main_arena = (uintptr_t)data + offset;
   const uint64_t size = image->layout.size;
   for (unsigned bin = 1; bin <= GB_BINS; ++bin) {
@@ -456,7 +456,7 @@ static void what_contradicts_itself_is_not_derived(void) {
       {main_arena + image.layout.next, 0},
       {main_arena + image.layout.next, main_arena + 64},
       {main_arena + image.layout.next, UINT64_C(0x7fff00000030)},
-      {main_arena, 3}, /* mutex */
+      {main_arena, 3},                              /* mutex */
       {main_arena + image.layout.system_mem, 8192}, /* above max_system_mem */
       {main_arena + image.layout.bins, 0},
       {main_arena + image.layout.bins + 126 * 16, 0}, /* bin 127 */

@@ -1,6 +1,6 @@
 /* A real program whose heap is brought into a known shape and then looked at from inside.
  *
- *   heap_child SHAPE QUESTION [hold_us] [residency source]
+ *   heap_child SHAPE compare|predict|cost|account [hold_us] [residency source]
  *
  * Prints one JSON object. It is linked against the oldest glibc at hand, so that
  * the same file runs on all of them. Nothing is allocated between the moment the heap is in
@@ -34,6 +34,10 @@ static void say(const char *format, ...) {
     abort();
   output_length += (size_t)written;
 }
+
+/* mallinfo2 walks the same lists; this one is there in every glibc. Newer headers call it
+ * deprecated. */
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
 static void flush_output(void) {
   for (size_t done = 0; done < output_length;) {
@@ -77,7 +81,8 @@ static void shuffle(void **blocks, size_t count, uint64_t seed) {
 }
 
 static void **pointers(size_t count) {
-  void **table = mmap(NULL, count * sizeof *table, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void **table =
+      mmap(NULL, count * sizeof *table, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (table == MAP_FAILED)
     fail("out of memory");
   return table;
@@ -182,7 +187,8 @@ static void small_frees(uint64_t seed) {
 static void block_brk(void) {
   void *end = sbrk(0);
   uintptr_t page = ((uintptr_t)end + 4095) & ~(uintptr_t)4095;
-  if (mmap((void *)page, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == MAP_FAILED)
+  if (mmap((void *)page, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) ==
+      MAP_FAILED)
     fail("cannot block brk");
 }
 
@@ -263,7 +269,8 @@ static void say_account(const struct gb_account *account) {
       gb_os_residency_name(account->source), account->glibc.layout.bins,
       (unsigned long)account->glibc.heap_header, (unsigned long)account->wall_ns,
       (unsigned long)account->cpu_ns);
-  say("\"parameters\": {\"known\": %d, \"trim_threshold\": %lu, \"mmapped_chunks\": %lu, \"mmapped_bytes\": %lu, "
+  say("\"parameters\": {\"known\": %d, \"trim_threshold\": %lu, \"mmapped_chunks\": %lu, \"mmapped_bytes\": "
+      "%lu, "
       "\"hp_pagesize\": %lu},",
       account->parameters.known, (unsigned long)account->parameters.trim_threshold,
       (unsigned long)account->parameters.mmapped_chunks, (unsigned long)account->parameters.mmapped_bytes,
@@ -388,6 +395,18 @@ int main(int count, char **arguments) {
     say("\"status\": %d, \"rss_before\": %lu, \"rss_after\": %lu, \"predicted\": %lu, \"left\": %lu,",
         (int)prediction.status, (unsigned long)prediction.rss_before, (unsigned long)prediction.rss_after,
         (unsigned long)prediction.predicted, (unsigned long)prediction.left);
+    say_account(&account);
+  } else if (strcmp(question, "cost") == 0) {
+    /* Once each for nothing, so that both find the caches as the other left them. */
+    struct gb_account warm_up;
+    (void)gb_account_take(&warm_up, &options);
+    gb_account_free(&warm_up);
+    (void)mallinfo();
+    enum gb_status status = gb_account_take(&account, &options);
+    const uint64_t begin = gb_thread_cpu_ns();
+    (void)mallinfo();
+    const uint64_t mallinfo_ns = gb_thread_cpu_ns() - begin;
+    say("\"status\": %d, \"mallinfo_ns\": %lu,", (int)status, (unsigned long)mallinfo_ns);
     say_account(&account);
   } else if (strcmp(question, "account") == 0) {
     enum gb_status status = gb_account_take(&account, &options);

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
-import giveback
 import pytest
 from support.children import run_python
 
+import giveback
 from giveback import _native, _testing
 
 
@@ -23,7 +23,7 @@ def test_figures_fit_together() -> None:
         assert arena.problem is None
         assert arena.free <= arena.system
         assert arena.held + arena.returned + arena.slack == arena.free
-        assert 0 <= arena.slack
+        assert arena.slack >= 0
         assert arena.bins_pages.whole <= arena.bins
         assert arena.top_pages.whole <= arena.top
     assert heap.live + heap.free == heap.system
@@ -59,9 +59,8 @@ print("done")
 
 def test_swapped_pages_are_held_too() -> None:
     """Needs swap; the machine's own is not touched otherwise."""
-    with open("/proc/swaps") as swaps:
-        if len(swaps.readlines()) < 2:
-            pytest.skip("no swap on this machine")
+    if len(Path("/proc/swaps").read_text().splitlines()) < 2:
+        pytest.skip("no swap on this machine")
     code = """
 import ctypes, mmap, giveback
 blocks = [bytes(20_000) for _ in range(4000)]
@@ -191,7 +190,7 @@ def test_it_does_not_change_what_it_measures() -> None:
         assert status == _native.OK
         return (
             sum(arena["system_bytes"] for arena in raw["arenas"]),
-            len(os.listdir("/proc/self/fd")),
+            len(list(Path("/proc/self/fd").iterdir())),
             sum(end - start for start, end, *_ in _testing.maps()) >> 20,
         )
 
@@ -248,7 +247,10 @@ def test_as_json() -> None:
 
 def test_importing_it_is_light() -> None:
     """`import giveback` in a service loads none of what only the command line needs."""
-    code = "import sys, giveback; print([m for m in ('rich', 'click', 'psutil', 'elftools') if m in sys.modules])"
+    code = """
+import sys, giveback
+print([name for name in ("rich", "click", "psutil", "elftools") if name in sys.modules])
+"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -121,7 +121,11 @@ def test_a_musl_program(tmp_path: Path) -> None:
     shutil.copy2(loader, linker)
     source = """
     int puts(const char *); int getchar(void); int fflush(void *); void *malloc(unsigned long);
-    int main(void) { void *volatile block = malloc(100); (void)block; puts("ready"); fflush(0); getchar(); return 0; }
+    int main(void) {
+      void *volatile block = malloc(100); (void)block;
+      puts("ready"); fflush(0); getchar();
+      return 0;
+    }
     """
     program = compile_program(
         tmp_path,
@@ -162,7 +166,7 @@ def test_another_glibc_from_outside(version: str) -> None:
 
 
 def test_a_second_libc_is_refused(tmp_path: Path) -> None:
-    """dlmopen loads another copy of libc; a copied file makes it a different one."""
+    """Dlmopen loads another copy of libc; a copied file makes it a different one."""
     code = f"""
 import ctypes
 libc = ctypes.CDLL(None)

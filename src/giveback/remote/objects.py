@@ -7,6 +7,7 @@ Objects loaded later by dlopen() are not in that order and cannot replace malloc
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 from collections import deque
@@ -155,10 +156,8 @@ def _in_link_order(program: _Object, preloads: list[str], objects: list[_Object]
 
 def _preloads(pid: int) -> list[str]:
     names = re.split(r"[:\s]+", environment(pid).get("LD_PRELOAD", ""))
-    try:
+    with contextlib.suppress(OSError):
         names += file_of(pid, "/etc/ld.so.preload").read_text().split()
-    except OSError:
-        pass
     return [name for name in names if name]
 
 
@@ -228,7 +227,7 @@ def find_allocator(pid: int) -> Allocator:
         name, provider_path = "Valgrind", "valgrind"
     elif provider:
         name, provider_path = _name(provider), provider.path
-        if musl and not program_path == provider_path and name == "unknown":
+        if musl and program_path != provider_path and name == "unknown":
             name = "musl"
     elif static and program:
         name, provider_path = (program.markers[0] if program.markers else "none"), program_path

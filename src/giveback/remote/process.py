@@ -9,7 +9,7 @@ import dataclasses
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..errors import ProcessError
@@ -56,7 +56,7 @@ def _explained(pid: int) -> Iterator[None]:
         raise ProcessError(
             f"process {pid} may not be read",
             "run as the same user or as root; "
-            "with Yama's ptrace_scope=1 or higher, CAP_SYS_PTRACE is needed for other than children",
+            "with Yama's ptrace_scope above 0, other than children need CAP_SYS_PTRACE",
         ) from error
 
 
@@ -111,11 +111,9 @@ def descriptors(pid: int) -> list[str]:
     """What the open descriptors of the process refer to."""
     targets = []
     with _explained(pid):
-        for entry in os.scandir(f"/proc/{pid}/fd"):
-            try:
-                targets.append(os.readlink(entry.path))
-            except OSError:
-                continue  # closed in the meantime
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):  # closed in the meantime
+                targets.append(str(entry.readlink()))
     return targets
 
 
