@@ -1,4 +1,4 @@
-"""Measure the view of the heap: is it exact, how long does it hold a lock, what does it cost?
+"""Measure the view of the heap: its exactness, its holds of a lock, its cost.
 
     python benchmarks/view.py [--pairs 20] [--json FILE]
 
@@ -75,7 +75,7 @@ def difference_from_glibc(answer: Answer) -> int:
     arenas = answer["arenas"]
 
     def total(*names: str) -> int:
-        return sum(arena[name] for arena in arenas for name in names)
+        return sum(int(arena[name]) for arena in arenas for name in names)
 
     ours = {
         "arena": total("system"),
@@ -85,7 +85,7 @@ def difference_from_glibc(answer: Answer) -> int:
         "fordblks": total("bins", "fast", "top"),
         "keepcost": arenas[0]["top"],
     }
-    return max(abs(ours[name] - answer["glibc"][name]) for name in ours)
+    return max(abs(ours[name] - int(answer["glibc"][name])) for name in ours)
 
 
 def measure_exactness(versions: list[str]) -> list[Answer]:

@@ -91,7 +91,7 @@ def build_for_all(sources: list[Path], include: Path, name: str) -> Path:
     start_files = debian.find(oldest.root, "Scrt1.o").parent
     libraries = oldest.libraries
     with tempfile.TemporaryDirectory(prefix="giveback-build-") as folder:
-        objects = []
+        objects: list[str] = []
         for source in sources:
             target = Path(folder) / f"{len(objects)}-{source.stem}.o"
             objects.append(str(target))

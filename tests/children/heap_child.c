@@ -368,15 +368,15 @@ int main(int count, char **arguments) {
     struct gb_comparison comparison;
     enum gb_status verified = gb_verify(&options, &comparison);
     enum gb_status status = gb_account_take(&account, &options);
+    const struct mallinfo info = mallinfo();
     (void)malloc_info(0, stream);
     (void)fflush(stream);
     say("\"status\": %d, \"text\": \"%s\", \"verified\": %d, \"verdict\": \"%s\", \"wide\": %d,", (int)status,
         gb_status_text(status), (int)verified, gb_verdict_name(comparison.verdict), comparison.wide);
-    say("\"glibc\": {\"arena\": %lu, \"ordblks\": %lu, \"smblks\": %lu, \"fsmblks\": %lu, \"fordblks\": %lu, "
-        "\"keepcost\": %lu},",
-        (unsigned long)comparison.glibcs.arena, (unsigned long)comparison.glibcs.ordblks,
-        (unsigned long)comparison.glibcs.smblks, (unsigned long)comparison.glibcs.fsmblks,
-        (unsigned long)comparison.glibcs.fordblks, (unsigned long)comparison.glibcs.keepcost);
+    say("\"glibc\": {\"arena\": %u, \"ordblks\": %u, \"smblks\": %u, \"fsmblks\": %u, \"fordblks\": %u, "
+        "\"keepcost\": %u},",
+        (unsigned)info.arena, (unsigned)info.ordblks, (unsigned)info.smblks, (unsigned)info.fsmblks,
+        (unsigned)info.fordblks, (unsigned)info.keepcost);
     say_account(&account);
     static char text[1 << 19];
     ssize_t got = pread(info_fd, text, sizeof text - 1, 0);

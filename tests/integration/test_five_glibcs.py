@@ -36,6 +36,17 @@ def test_figures_equal_mallinfo_and_malloc_info(version: str, shape: str) -> Non
     assert all(arena["settled"] and arena["complete"] for arena in answer["arenas"])
     assert answer["verdict"] in ("equal", "too large")
 
+    # Whatever the number of chunks: mallinfo, asked right after the account.
+    ours = {
+        "arena": total(answer, "system"),
+        "ordblks": total(answer, "chunks") + len(answer["arenas"]),
+        "smblks": total(answer, "fast_chunks"),
+        "fsmblks": total(answer, "fast"),
+        "fordblks": total(answer, "bins", "fast", "top"),
+        "keepcost": answer["arenas"][0]["top"],
+    }
+    assert ours == answer["glibc"]
+
     # malloc_info prints one heap an arena, in the order of the ring.
     info = ET.fromstring(answer["malloc_info"])
     heaps = info.findall("heap")

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..doctor import Report, examine
-from .types import ProcessId
+from .types import process_id
 
 _SIGNS = {"good": ("ok", "green"), "note": ("note", "yellow"), "bad": ("no", "bold red")}
 
@@ -52,7 +52,7 @@ def _print(report: Report) -> None:
 
 
 @click.command()
-@click.argument("pid", type=ProcessId(), required=False)
+@click.argument("pid", required=False, callback=process_id)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def doctor(pid: int | None, as_json: bool) -> None:
     """Say what works for the process PID (default: for Python programs here), and why not.

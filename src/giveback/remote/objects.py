@@ -97,7 +97,7 @@ def _inspect(file: Path, path: str) -> _Object | None:
             elf = ELFFile(stream)
             needed: list[str] = []
             soname = Path(path).name
-            dynamic = elf.get_section_by_name(".dynamic")
+            dynamic: Any = elf.get_section_by_name(".dynamic")
             for tag in dynamic.iter_tags() if dynamic else ():
                 if tag.entry.d_tag == "DT_NEEDED":
                     needed.append(tag.needed)

@@ -89,9 +89,8 @@ def status_fields(pid: int) -> dict[str, str]:
     """The fields of /proc/PID/status."""
     with _explained(pid):
         text = Path(f"/proc/{pid}/status").read_text(errors="surrogateescape")
-    return dict(
-        (part.strip() for part in line.split(":", 1)) for line in text.splitlines() if ":" in line
-    )
+    pairs = (line.partition(":") for line in text.splitlines())
+    return {name: value.strip() for name, _, value in pairs}
 
 
 def environment(pid: int) -> dict[str, str]:
