@@ -83,7 +83,7 @@ def difference_from_glibc(answer: Answer) -> int:
         "smblks": total("fast_chunks"),
         "fsmblks": total("fast"),
         "fordblks": total("bins", "fast", "top"),
-        "keepcost": arenas[0]["top"],
+        "keepcost": int(arenas[0]["top"]),
     }
     return max(abs(ours[name] - int(answer["glibc"][name])) for name in ours)
 
