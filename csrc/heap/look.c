@@ -193,7 +193,7 @@ static enum gb_status refresh(struct walk *walk, enum gb_status wanted, unsigned
 }
 
 static void deliver(const struct gb_hold *hold, const struct gb_look_options *options) {
-  if (hold->spans_count > 0)
+  if (hold->spans_count > 0 && options->spans != NULL)
     options->spans(options->context, hold->spans, hold->spans_count);
 }
 
