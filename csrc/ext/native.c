@@ -181,7 +181,7 @@ static struct PyModuleDef definition = {
     .m_slots = slots,
 };
 
-PyMODINIT_FUNC PyInit__native(void);
-PyMODINIT_FUNC PyInit__native(void) { // NOLINT(misc-use-internal-linkage): looked up by name
+PyMODINIT_FUNC PyInit__native(void); // NOLINT(misc-use-internal-linkage): looked up by name
+PyMODINIT_FUNC PyInit__native(void) {
   return PyModuleDef_Init(&definition);
 }

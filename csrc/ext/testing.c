@@ -168,7 +168,7 @@ static struct PyModuleDef definition = {
     .m_methods = methods,
 };
 
-PyMODINIT_FUNC PyInit__testing(void);
-PyMODINIT_FUNC PyInit__testing(void) { // NOLINT(misc-use-internal-linkage): looked up by name
+PyMODINIT_FUNC PyInit__testing(void); // NOLINT(misc-use-internal-linkage): looked up by name
+PyMODINIT_FUNC PyInit__testing(void) {
   return PyModuleDef_Init(&definition);
 }
