@@ -87,11 +87,14 @@ static unsigned hash_of(uintptr_t chunk) {
   return (unsigned)((chunk >> 4) ^ (chunk >> 13)) & 4095;
 }
 
+/* False for nearly every chunk at which no strand starts: asked of every member. */
+static inline bool may_start_here(const struct gb_free_list *list, uintptr_t chunk) {
+  const unsigned hash = hash_of(chunk);
+  return (list->stops[hash / 64] >> (hash % 64) & 1) != 0;
+}
+
 /* The strand that starts at `chunk`, or NULL. */
 static struct gb_strand *strand_from(struct gb_free_list *list, uintptr_t chunk) {
-  const unsigned hash = hash_of(chunk);
-  if ((list->stops[hash / 64] >> (hash % 64) & 1) == 0)
-    return NULL;
   for (unsigned i = 0; i < list->strands_count; ++i) {
     if (list->starts[i] == chunk)
       return &list->strands[i];
@@ -153,6 +156,8 @@ static bool is_at_end(struct gb_free_list *list, const struct gb_strand *strand)
   const uintptr_t chunk = strand->at.chunk;
   if (chunk == (list->bin == 0 ? 0 : list->head))
     return true;
+  if (!may_start_here(list, chunk))
+    return false;
   const struct gb_strand *other = strand_from(list, chunk);
   return other != NULL && (other != strand || strand->at.chunks > 0);
 }
@@ -248,7 +253,7 @@ static enum gb_status step(struct gb_free_list *list, struct gb_hold *hold, stru
   hold->any = true;
   if (strand->at.chunks % GB_TRAIL_STEP == 0 && list->bin != 0 && strand->at.chunk != list->head)
     keep_in_trail(strand);
-  if (strand->at.chunks > GB_STRANDS_FROM && list->bases_count < GB_BASES && strand == &list->strands[0]) {
+  if (strand->at.chunks > list->strands_from && list->bases_count < GB_BASES && strand == &list->strands[0]) {
     list->bases[list->bases_count++] = chunk;
     if (list->bases_count == GB_BASES)
       begin_strands(list, hold);
@@ -256,14 +261,16 @@ static enum gb_status step(struct gb_free_list *list, struct gb_hold *hold, stru
   return GB_OK;
 }
 
-/* Adds up the chain of strands from the list's head. */
+/* Adds up the chain of strands from the list's head. GB_MORE: one of them still runs. */
 static enum gb_status add_up(struct gb_free_list *list, uint64_t *chunks, uint64_t *bytes) {
   const uintptr_t end = list->bin == 0 ? 0 : list->head;
   const struct gb_strand *strand = &list->strands[0];
   *chunks = 0;
   *bytes = 0;
   for (unsigned i = 0; i < list->strands_count; ++i) {
-    if (strand->state != GB_STRAND_ENDED)
+    if (strand->state == GB_STRAND_RUNS)
+      return GB_MORE;
+    if (strand->state == GB_STRAND_DROPPED)
       return GB_DOUBT_LINK;
     *chunks += strand->at.chunks;
     *bytes += strand->at.bytes;
@@ -348,8 +355,18 @@ enum gb_status gb_free_list_walk(struct gb_free_list *list, struct gb_hold *hold
     list->inside = true;
     add_strand(list, first, list->bin == 0 ? 0 : list->head);
   }
-  while (list->running_count > 0) {
+  unsigned checked = list->running_count;
+  for (;;) {
     const unsigned members = list->running_count;
+    if (members == 0 || members + GB_ENDS_A_CHECK <= checked) {
+      /* What runs when the chain is closed is in other lists, or in a part that was walked. */
+      checked = members;
+      enum gb_status status = add_up(list, chunks, bytes);
+      if (status != GB_MORE)
+        return status;
+    } else if (members > checked) {
+      checked = members;
+    }
     for (unsigned i = members; i-- > 0;) {
       struct gb_strand *strand = &list->strands[list->running[i]];
       if (is_at_end(list, strand)) {
@@ -365,5 +382,4 @@ enum gb_status gb_free_list_walk(struct gb_free_list *list, struct gb_hold *hold
     if (hold_is_over(hold, members))
       return GB_MORE;
   }
-  return add_up(list, chunks, bytes);
 }

@@ -34,6 +34,7 @@ struct gb_span {
 #define GB_STRANDS_FROM 4096u /* members after which a list is called long */
 #define GB_TRAIL_STEP 256u    /* members between two kept positions */
 #endif
+#define GB_ENDS_A_CHECK 8u /* strands that ended between two looks at the chain */
 #define GB_BASES (GB_STRANDS - 2)
 /* Members between two looks at the clock: 10 us if each is a cache miss that nothing overlaps. */
 #define GB_MEMBERS_A_CLOCK 64u
@@ -71,10 +72,11 @@ struct gb_free_list {
   unsigned bin;   /* 0: a fastbin */
   unsigned fast_index;
   enum { GB_LINKS_UNKNOWN, GB_LINKS_PLAIN, GB_LINKS_PROTECTED } links; /* of fastbins */
-  bool inside;         /* strands hold positions; else the walk is at the list's beginning */
-  bool lost;           /* a strand was dropped because its kept position did not hold any more */
-  uint64_t budget;     /* bytes that its members may sum up to */
-  uintptr_t fast_head; /* the fastbin's first member when the walk began */
+  bool inside;           /* strands hold positions; else the walk is at the list's beginning */
+  bool lost;             /* a strand was dropped because its kept position did not hold any more */
+  uint64_t strands_from; /* members after which other strands are begun */
+  uint64_t budget;       /* bytes that its members may sum up to */
+  uintptr_t fast_head;   /* the fastbin's first member when the walk began */
   unsigned strands_count;
   unsigned running_count;
   unsigned bases_count;         /* GB_BASES: the strands have been begun */

@@ -19,9 +19,10 @@ struct walk {
   uintptr_t arena;
   bool is_main;
   struct gb_look *look;
-  unsigned number;   /* of the current list */
-  unsigned restarts; /* of it */
-  bool changed;      /* the arena's own fields did, between two holds */
+  unsigned number;          /* of the current list */
+  unsigned restarts;        /* of it */
+  uint64_t unsorted_chunks; /* once that list was walked */
+  bool changed;             /* the arena's own fields did, between two holds */
   struct gb_hold hold;
   unsigned char before[GB_ARENA_MAX_SIZE]; /* the arena when the last hold ended */
 };
@@ -32,12 +33,16 @@ static void begin_list(struct walk *walk) {
   struct gb_free_list *list = walk->looker->list;
   const struct gb_layout *layout = &walk->looker->layout;
   gb_free_list_begin(list);
+  list->strands_from = GB_STRANDS_FROM;
   if (walk->number < GB_FASTBINS) {
     list->bin = 0;
     list->fast_index = walk->number;
     list->head = walk->arena + layout->fastbins + (uintptr_t)walk->number * 8;
   } else {
     list->bin = walk->number - GB_FASTBINS + 1;
+    /* Strands of this list are likely to begin among unsorted chunks, which would be walked once more. */
+    if (walk->unsorted_chunks / 4 > GB_STRANDS_FROM)
+      list->strands_from = walk->unsorted_chunks / 4;
     list->head = gb_bin_head(layout, walk->arena, list->bin);
   }
 }
@@ -53,6 +58,8 @@ static void add_list(struct walk *walk, uint64_t chunks, uint64_t bytes) {
     walk->look->fastbins_chunks += chunks;
     walk->look->fastbins_bytes += bytes;
   } else {
+    if (walk->looker->list->bin == GB_BIN_UNSORTED)
+      walk->unsorted_chunks = chunks;
     walk->look->bins_chunks += chunks;
     walk->look->bins_bytes += bytes;
   }

@@ -98,7 +98,7 @@ def test_holds_of_any_length_count_the_same(version: str, shape: str) -> None:
     """Positions kept across a thousand holds lose and double nothing."""
     one = ask_heap_child(version, shape, "account", "10000000")
     many = ask_heap_child(version, shape, "account", "100")
-    assert total(one, "holds") < 10  # a hold ends, too, when it has found 8192 whole pages
+    assert total(one, "holds") < 20  # a hold ends, too, when it has found 8192 spans of pages
     assert total(many, "holds") > 2 * total(one, "holds")
     for name in ("chunks", "bins", "fast_chunks", "fast", "top", "system"):
         assert total(one, name) == total(many, name)
