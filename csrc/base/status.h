@@ -11,9 +11,9 @@ enum gb_status {
   GB_OK = 0,
 
   /* Not an answer yet. */
-  GB_MORE,    /* a hold ended before the work did: call again */
-  GB_BUSY,    /* the arena's lock could not be had in the time allowed */
-  GB_STALE,   /* memory was mapped after the snapshot of mappings: take a new one */
+  GB_MORE, /* a hold ended before the work did: call again */
+  GB_BUSY, /* the arena's lock could not be had in the time allowed */
+  GB_STALE, /* memory was mapped after the snapshot of mappings: take a new one */
   GB_NO_ROOM, /* a table of ours is full: grow it, outside of any lock */
 
   /* The surroundings do not allow it. */
@@ -30,11 +30,11 @@ enum gb_status {
   GB_HUGETLB,
 
   /* The layout is known but what was read contradicts it. */
-  GB_DOUBT_ARENA,   /* fields of malloc_state that cannot be */
-  GB_DOUBT_HEAP,    /* heap_info chain that does not add up to system_mem */
-  GB_DOUBT_TOP,     /* top chunk outside its arena or of impossible size */
-  GB_DOUBT_LINK,    /* list links that do not point back */
-  GB_DOUBT_CHUNK,   /* a free chunk whose size or footer cannot be */
+  GB_DOUBT_ARENA, /* fields of malloc_state that cannot be */
+  GB_DOUBT_HEAP, /* heap_info chain that does not add up to system_mem */
+  GB_DOUBT_TOP, /* top chunk outside its arena or of impossible size */
+  GB_DOUBT_LINK, /* list links that do not point back */
+  GB_DOUBT_CHUNK, /* a free chunk whose size or footer cannot be */
   GB_DOUBT_FIGURES, /* the sums differ from what mallinfo reports */
 };
 

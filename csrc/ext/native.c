@@ -47,13 +47,13 @@ static PyObject *features(PyObject *module, PyObject *unused) {
   (void)unused;
   struct gb_kernel_features found;
   gb_os_probe_features(&found);
-  return Py_BuildValue("{s:i,s:i,s:i,s:i,s:i,s:i,s:i}",               //
+  return Py_BuildValue("{s:i,s:i,s:i,s:i,s:i,s:i,s:i}", //
                        "process_madvise", (int)found.process_madvise, //
-                       "pidfd_self", (int)found.pidfd_self,           //
-                       "pagemap_scan", (int)found.pagemap_scan,       //
-                       "pagemap", (int)found.pagemap,                 //
-                       "mincore", (int)found.mincore,                 //
-                       "madv_free", (int)found.madv_free,             //
+                       "pidfd_self", (int)found.pidfd_self, //
+                       "pagemap_scan", (int)found.pagemap_scan, //
+                       "pagemap", (int)found.pagemap, //
+                       "mincore", (int)found.mincore, //
+                       "madv_free", (int)found.madv_free, //
                        "seccomp", found.seccomp);
 }
 

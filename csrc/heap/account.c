@@ -6,6 +6,7 @@
 
 /* Of a running program the first candidates can be torn while we read them. */
 #define DERIVE_TRIES 16u
+#define DERIVE_PAUSE_NS UINT64_C(1000000)
 #define FIRST_ARENAS 64u
 
 struct page_collection {
@@ -133,6 +134,8 @@ static enum gb_status derive(struct gb_account *account, struct gb_maps *maps) {
       return status;
     if (tries == 1)
       make_malloc_ready();
+    if (tries > 1)
+      gb_os_sleep_ns(DERIVE_PAUSE_NS); /* who was in the middle of a change may have been preempted */
     struct gb_own_memory own;
     gb_own_memory_init(&own, maps);
     status =
@@ -141,7 +144,7 @@ static enum gb_status derive(struct gb_account *account, struct gb_maps *maps) {
   return status;
 }
 
-enum gb_status gb_account_take(struct gb_account *account, const struct gb_account_options *options) {
+static enum gb_status take(struct gb_account *account, const struct gb_account_options *options) {
   *account = (struct gb_account){.source = GB_RESIDENCY_NONE};
   const uint64_t wall = gb_now_ns();
   const uint64_t cpu = gb_thread_cpu_ns();
@@ -152,7 +155,7 @@ enum gb_status gb_account_take(struct gb_account *account, const struct gb_accou
   struct gb_maps maps = {0};
   status = derive(account, &maps);
   if (status == GB_OK)
-    gb_tcache_look(&maps, &account->tcache);
+    gb_tcache_look(&account->tcache);
   if (status == GB_OK)
     status = gb_account_of(account, options, &maps);
   if (status == GB_OK && account->arenas[0].look.start != 0) {
@@ -165,6 +168,13 @@ enum gb_status gb_account_take(struct gb_account *account, const struct gb_accou
   gb_os_maps_free(&maps);
   account->wall_ns = gb_now_ns() - wall;
   account->cpu_ns = gb_thread_cpu_ns() - cpu;
+  return status;
+}
+
+enum gb_status gb_account_take(struct gb_account *account, const struct gb_account_options *options) {
+  const int cancellation = gb_os_cancellation_off();
+  enum gb_status status = take(account, options);
+  gb_os_cancellation_restore(cancellation);
   return status;
 }
 

@@ -22,7 +22,7 @@ struct gb_arena_account {
   enum gb_status status; /* GB_OK, or why the figures below are not known */
   struct gb_look look;
   struct gb_page_figures bins; /* whole pages inside free chunks */
-  struct gb_page_figures top;  /* whole pages of the top chunk */
+  struct gb_page_figures top; /* whole pages of the top chunk */
 };
 
 struct gb_account_options {
@@ -44,7 +44,7 @@ struct gb_account {
   size_t count;
   size_t capacity;
   uint64_t wall_ns; /* for all of it */
-  uint64_t cpu_ns;  /* of the calling thread */
+  uint64_t cpu_ns; /* of the calling thread */
 };
 
 /* Whatever it returns, gb_account_free must follow. On failure what is known by
@@ -61,7 +61,7 @@ enum gb_status gb_account_of(struct gb_account *account, const struct gb_account
 struct gb_totals {
   uint64_t system_bytes;
   uint64_t free_bytes; /* bins, fastbins and tops */
-  uint64_t chunks;     /* in bins */
+  uint64_t chunks; /* in bins */
   uint64_t fastbins_chunks;
   uint64_t fastbins_bytes;
   uint64_t main_top_bytes;

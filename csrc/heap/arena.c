@@ -1,5 +1,8 @@
 #include "heap/arena.h"
 
+#include <string.h>
+#include <unistd.h>
+
 #include "base/align.h"
 
 static uint32_t *mutex_of(uintptr_t arena) {
@@ -26,6 +29,7 @@ static size_t table_bytes(size_t capacity) {
 }
 
 static void lay_out(struct gb_ranges *ranges, void *table, size_t capacity) {
+  memset(table, 0, table_bytes(capacity)); /* no page fault of ours under somebody's lock */
   ranges->sorted = table;
   ranges->chain = (uintptr_t *)(void *)(ranges->sorted + capacity);
   ranges->capacity = capacity;
@@ -117,44 +121,62 @@ static enum gb_status ranges_of_thread_arena(struct gb_ranges *ranges, const str
   return GB_OK;
 }
 
-static enum gb_status ranges_of_main_arena(struct gb_ranges *ranges, const struct gb_layout *layout,
-                                           uintptr_t arena, const struct gb_maps *maps) {
-  const uintptr_t top = gb_load(arena + layout->top);
-  if ((gb_load_half(arena + GB_ARENA_FLAGS) & GB_ARENA_NONCONTIGUOUS) == 0) {
-    const uint64_t system_mem = gb_load(arena + layout->system_mem);
-    if (system_mem == 0) { /* nothing allocated from it yet */
-      ranges->count = 0;
-      return GB_OK;
-    }
-    const struct gb_mapping *mapping = gb_os_maps_find(maps, top);
-    if (mapping == NULL || !mapping->readable || top > UINTPTR_MAX - 16)
-      return GB_STALE;
-    const uintptr_t end = top + (gb_load(top + GB_CHUNK_SIZE) & ~GB_SIZE_FLAGS);
-    if (end < top || end < system_mem)
-      return GB_DOUBT_TOP;
-    if (!gb_os_maps_cover(maps, end - system_mem, end, true))
-      return GB_STALE;
-    ranges->sorted[0] = (struct gb_range){end - system_mem, end};
-    ranges->count = 1;
-    return GB_OK;
-  }
+/* What brk has given out may shrink after the snapshot; the C library knows where it ends, and
+ * malloc moves that end under this arena's lock only. */
+static uintptr_t end_of_mapping(const struct gb_mapping *mapping) {
+  const uintptr_t brk_end = (uintptr_t)sbrk(0);
+  return mapping->kind == GB_MAPPING_BRK && brk_end < mapping->end ? brk_end : mapping->end;
+}
 
+static enum gb_status ranges_of_contiguous(struct gb_ranges *ranges, uintptr_t top, uint64_t system_mem,
+                                           const struct gb_maps *maps) {
+  const uintptr_t end = top + (gb_load(top + GB_CHUNK_SIZE) & ~GB_SIZE_FLAGS);
+  if (end < top || end < system_mem)
+    return GB_DOUBT_TOP;
+  if (!gb_os_maps_cover(maps, end - system_mem, end, true))
+    return GB_STALE;
+  ranges->sorted[0] = (struct gb_range){end - system_mem, end};
+  ranges->count = 1;
+  return GB_OK;
+}
+
+static enum gb_status ranges_of_mappings(struct gb_ranges *ranges, const struct gb_maps *maps) {
   size_t count = 0;
   for (size_t i = 0; i < maps->count; ++i) {
     const struct gb_mapping *mapping = &maps->entries[i];
     if (!mapping->readable || !mapping->writable ||
         (mapping->kind != GB_MAPPING_ANONYMOUS && mapping->kind != GB_MAPPING_BRK))
       continue;
+    const uintptr_t end = end_of_mapping(mapping);
+    if (end <= mapping->start)
+      continue;
     if (count > 0 && ranges->sorted[count - 1].end == mapping->start) {
-      ranges->sorted[count - 1].end = mapping->end;
+      ranges->sorted[count - 1].end = end;
       continue;
     }
     if (count == ranges->capacity)
       return GB_NO_ROOM;
-    ranges->sorted[count++] = (struct gb_range){mapping->start, mapping->end};
+    ranges->sorted[count++] = (struct gb_range){mapping->start, end};
   }
   ranges->count = count;
   return GB_OK;
+}
+
+static enum gb_status ranges_of_main_arena(struct gb_ranges *ranges, const struct gb_layout *layout,
+                                           uintptr_t arena, const struct gb_maps *maps) {
+  const uintptr_t top = gb_load(arena + layout->top);
+  const uint64_t system_mem = gb_load(arena + layout->system_mem);
+  if (system_mem == 0) /* nothing allocated from it yet */
+    return GB_OK;
+  if (!gb_is_aligned(top, GB_CHUNK_ALIGN) || top > UINTPTR_MAX - GB_CHUNK_HEADER)
+    return GB_DOUBT_TOP;
+  const struct gb_mapping *mapping = gb_os_maps_find(maps, top);
+  if (mapping != NULL && mapping->kind == GB_MAPPING_HUGETLB)
+    return GB_HUGETLB;
+  if (!gb_os_maps_cover(maps, top, top + GB_CHUNK_HEADER, true))
+    return GB_STALE;
+  const bool contiguous = (gb_load_half(arena + GB_ARENA_FLAGS) & GB_ARENA_NONCONTIGUOUS) == 0;
+  return contiguous ? ranges_of_contiguous(ranges, top, system_mem, maps) : ranges_of_mappings(ranges, maps);
 }
 
 enum gb_status gb_ranges_of_arena(struct gb_ranges *ranges, const struct gb_layout *layout, uintptr_t arena,

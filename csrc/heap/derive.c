@@ -151,17 +151,17 @@ enum gb_status gb_arenas(const struct gb_memory *memory, struct gb_glibc *glibc,
 
 /* Offsets of the fields of mp_, relative to its start. */
 struct parameters_layout {
-  uint16_t bins;         /* of the malloc_state it goes with */
+  uint16_t bins; /* of the malloc_state it goes with */
   uint16_t thp_pagesize; /* 0: has neither */
   uint16_t hp_pagesize;
-  uint16_t mmapped_chunks;     /* int */
+  uint16_t mmapped_chunks; /* int */
   uint16_t mmapped_chunks_max; /* int */
   uint16_t mmapped_bytes;
   uint16_t mmapped_bytes_max;
   uint16_t sbrk_base;
 };
 static const struct parameters_layout parameters_layouts[] = {
-    {112, 0, 0, 40, 44, 56, 64, 72},   /* up to 2.34 */
+    {112, 0, 0, 40, 44, 56, 64, 72}, /* up to 2.34 */
     {112, 40, 48, 60, 64, 80, 88, 96}, /* 2.35 to 2.42 */
     {24, 48, 56, 68, 72, 88, 96, 104}, /* 2.43 on */
 };

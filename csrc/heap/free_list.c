@@ -152,25 +152,34 @@ static void stop_running(struct gb_free_list *list, unsigned place, enum gb_stra
 }
 
 /* True if the strand stands where the list, or this part of it, ends. */
-static bool is_at_end(struct gb_free_list *list, const struct gb_strand *strand) {
+static bool is_at_end(struct gb_free_list *list, struct gb_strand *strand) {
   const uintptr_t chunk = strand->at.chunk;
+  strand->next = GB_STRANDS;
   if (chunk == (list->bin == 0 ? 0 : list->head))
     return true;
   if (!may_start_here(list, chunk))
     return false;
   const struct gb_strand *other = strand_from(list, chunk);
-  return other != NULL && (other != strand || strand->at.chunks > 0);
+  if (other == NULL || (other == strand && strand->at.chunks == 0))
+    return false;
+  strand->next = (uint8_t)(other - list->strands);
+  return true;
 }
 
-/* Begins the other strands. The first one ends here and a new one goes on in its place, so that a
- * strand that starts at a member visited before runs no further than to here. */
+/* Begins some of the other strands. Before the first of them, the strand from the head ends and a new
+ * one goes on in its place, so that a strand that starts at a member visited before runs no
+ * further than to there. */
 static void begin_strands(struct gb_free_list *list, struct gb_hold *hold) {
-  const struct gb_position *at = &list->strands[0].at;
-  if (is_at_end(list, &list->strands[0]))
-    return;
-  add_strand(list, at->chunk, at->previous);
-  for (unsigned i = 0; i < GB_BASES; ++i)
-    try_strand_behind(list, hold, list->bases[i]);
+  struct gb_strand *first = &list->strands[0];
+  if (list->bases_tried == 0) {
+    if (is_at_end(list, first)) {
+      list->bases_tried = GB_BASES;
+      return;
+    }
+    add_strand(list, first->at.chunk, first->at.previous);
+  }
+  for (unsigned i = 0; i < GB_BASES_A_ROUND && list->bases_tried < GB_BASES; ++i)
+    try_strand_behind(list, hold, list->bases[list->bases_tried++]);
 }
 
 static void keep_in_trail(struct gb_strand *strand) {
@@ -182,10 +191,11 @@ static void keep_in_trail(struct gb_strand *strand) {
 }
 
 /* Goes back to the newest position that still holds; false if none does. */
-static bool resume_strand(const struct gb_free_list *list, struct gb_hold *hold, struct gb_strand *strand) {
+static bool resume_strand(struct gb_free_list *list, struct gb_hold *hold, struct gb_strand *strand) {
   for (;;) {
     if (strand->at.chunk == list->head || still_listed(hold, list->head, &strand->at))
       return true;
+    ++list->retreats;
     if (strand->trail_count == 0)
       return false;
     strand->at = strand->trail[--strand->trail_count];
@@ -255,15 +265,12 @@ static enum gb_status step(struct gb_free_list *list, struct gb_hold *hold, stru
     keep_in_trail(strand);
   if (strand->at.chunks > list->strands_from && list->bases_count < GB_BASES && strand == &list->strands[0]) {
     list->bases[list->bases_count++] = chunk;
-    if (list->bases_count == GB_BASES)
-      begin_strands(list, hold);
   }
   return GB_OK;
 }
 
 /* Adds up the chain of strands from the list's head. GB_MORE: one of them still runs. */
 static enum gb_status add_up(struct gb_free_list *list, uint64_t *chunks, uint64_t *bytes) {
-  const uintptr_t end = list->bin == 0 ? 0 : list->head;
   const struct gb_strand *strand = &list->strands[0];
   *chunks = 0;
   *bytes = 0;
@@ -276,12 +283,12 @@ static enum gb_status add_up(struct gb_free_list *list, uint64_t *chunks, uint64
     *bytes += strand->at.bytes;
     if (*bytes > list->budget)
       return GB_DOUBT_CHUNK;
-    if (strand->at.chunk == end) {
+    if (strand->next == GB_STRANDS) {
       const bool closes = list->bin == 0 || gb_load(list->head + GB_CHUNK_BK) == strand->at.previous;
       return closes ? GB_OK : GB_DOUBT_LINK;
     }
-    const struct gb_strand *next = strand_from(list, strand->at.chunk);
-    if (next == NULL || (list->bin != 0 && next->before != strand->at.previous))
+    const struct gb_strand *next = &list->strands[strand->next];
+    if (list->bin != 0 && next->before != strand->at.previous)
       return GB_DOUBT_LINK;
     strand = next;
   }
@@ -307,18 +314,24 @@ static void prefetch_positions(const struct gb_free_list *list, struct gb_hold *
 
 void gb_free_list_begin(struct gb_free_list *list) {
   list->inside = false;
-  list->lost = false;
+  list->resumed = false;
+  list->retreats = 0;
   list->strands_count = 0;
   list->running_count = 0;
   list->bases_count = 0;
+  list->bases_tried = 0;
   memset(list->stops, 0, sizeof list->stops);
 }
 
 bool gb_free_list_resume(struct gb_free_list *list, struct gb_hold *hold) {
   if (!list->inside)
     return true;
-  if (list->bases_count < GB_BASES)
-    list->bases_count = 0; /* they were members in the hold before */
+  list->resumed = true;
+  /* Bases were members in the hold before; now they may be anything. */
+  if (list->bases_tried > 0)
+    list->bases_tried = GB_BASES;
+  else
+    list->bases_count = 0;
   if (list->bin == 0) {
     /* A fastbin is a stack: below an unchanged head the rest is very likely unchanged too. */
     return gb_load(list->head) == list->fast_head;
@@ -330,10 +343,9 @@ bool gb_free_list_resume(struct gb_free_list *list, struct gb_hold *hold) {
       continue;
     if (strand == &list->strands[0])
       return false;
-    list->lost = true;
     stop_running(list, i, GB_STRAND_DROPPED);
   }
-  return true;
+  return list->retreats <= GB_RETREATS;
 }
 
 static bool hold_is_over(struct gb_hold *hold, unsigned members) {
@@ -355,29 +367,34 @@ enum gb_status gb_free_list_walk(struct gb_free_list *list, struct gb_hold *hold
     list->inside = true;
     add_strand(list, first, list->bin == 0 ? 0 : list->head);
   }
-  unsigned checked = list->running_count;
+  bool ended = true;
   for (;;) {
-    const unsigned members = list->running_count;
-    if (members == 0 || members + GB_ENDS_A_CHECK <= checked) {
-      /* What runs when the chain is closed is in other lists, or in a part that was walked. */
-      checked = members;
+    if (ended) {
+      /* What still runs when the chain is closed is in other lists, or in parts that were walked. */
       enum gb_status status = add_up(list, chunks, bytes);
       if (status != GB_MORE)
         return status;
-    } else if (members > checked) {
-      checked = members;
+      ended = false;
     }
+    unsigned members = list->running_count;
     for (unsigned i = members; i-- > 0;) {
       struct gb_strand *strand = &list->strands[list->running[i]];
       if (is_at_end(list, strand)) {
         stop_running(list, i, GB_STRAND_ENDED);
+        ended = true;
         continue;
       }
       enum gb_status status = step(list, hold, strand);
       if (status != GB_OK && strand == &list->strands[0])
         return status;
-      if (status != GB_OK)
+      if (status != GB_OK) {
         stop_running(list, i, GB_STRAND_DROPPED);
+        ended = true;
+      }
+    }
+    if (list->bases_count == GB_BASES && list->bases_tried < GB_BASES) {
+      begin_strands(list, hold);
+      members += GB_BASES_A_ROUND * HOPS;
     }
     if (hold_is_over(hold, members))
       return GB_MORE;

@@ -3,7 +3,7 @@
 /* fastbins, top, bins, binmap, next, attached_threads, system_mem, max_system_mem, size */
 static const struct gb_layout known_layouts[] = {
     {16, 96, 112, 2144, 2160, 2176, 2184, 2192, 2200}, /* 2.27 to 2.42 */
-    {0, 8, 24, 2056, 2072, 2088, 2096, 2104, 2112},    /* 2.43 on: no fastbins */
+    {0, 8, 24, 2056, 2072, 2088, 2096, 2104, 2112}, /* 2.43 on: no fastbins */
 };
 
 bool gb_layout_known(unsigned index, struct gb_layout *layout) {

@@ -18,8 +18,8 @@
 /* ---- chunks -------------------------------------------------------------- */
 
 #define GB_CHUNK_ALIGN 16u
-#define GB_CHUNK_MIN 32u         /* MINSIZE */
-#define GB_CHUNK_HEADER 16u      /* prev_size and size: where the user's memory starts */
+#define GB_CHUNK_MIN 32u /* MINSIZE */
+#define GB_CHUNK_HEADER 16u /* prev_size and size: where the user's memory starts */
 #define GB_CHUNK_FREE_HEADER 48u /* what a free chunk uses at most: fd_nextsize, bk_nextsize */
 
 #define GB_CHUNK_SIZE 8u /* offset of the size word */
@@ -49,7 +49,7 @@ unsigned gb_bin_of_size(uint64_t size);
 #define GB_ARENA_MUTEX 0u
 #define GB_ARENA_FLAGS 4u
 #define GB_ARENA_NONCONTIGUOUS 2u /* flag */
-#define GB_ARENA_CONTENTS 8u      /* from here on: what the mutex guards */
+#define GB_ARENA_CONTENTS 8u /* from here on: what the mutex guards */
 
 #define GB_HEAP_ARENA 0u
 #define GB_HEAP_PREVIOUS 8u
@@ -102,7 +102,7 @@ struct gb_parameters {
   uint64_t top_pad;
   uint64_t mmap_threshold;
   uint64_t thp_pagesize; /* 0 before 2.35 */
-  uint64_t hp_pagesize;  /* 0 unless hugetlb=2 */
+  uint64_t hp_pagesize; /* 0 unless hugetlb=2 */
   uint64_t mmapped_chunks;
   uint64_t mmapped_bytes;
 };

@@ -63,34 +63,46 @@ static int visit_object(struct dl_phdr_info *info, size_t size, void *context) {
 
 struct census {
   unsigned libcs;
-  uint64_t device;
-  uint64_t inode;
+  uintptr_t text_end; /* of the libc counted last */
   bool valgrind;
 };
 
+/* Each load of a libc has one run of executable mappings, also if it is the same file twice. */
 static bool count_libcs(void *context, const struct gb_mapping_line *line) {
   struct census *census = context;
   if (line->mapping.kind != GB_MAPPING_FILE)
     return true;
   if (strstr(line->path, "/vgpreload_") != NULL)
     census->valgrind = true;
-  if (gb_is_libc_path(line->path) &&
-      (census->libcs == 0 || line->device != census->device || line->inode != census->inode)) {
-    census->device = line->device;
-    census->inode = line->inode;
-    ++census->libcs;
+  if (line->executable && gb_is_libc_path(line->path)) {
+    if (census->text_end != line->mapping.start)
+      ++census->libcs;
+    census->text_end = line->mapping.end;
   }
   return true;
 }
 
-/* glibc.malloc.hugetlb above 1: malloc maps huge pages by itself (malloc/malloc.c, do_set_hugetlb). */
-static bool hugetlb_wanted(void) {
-  const char *tunables = getenv("GLIBC_TUNABLES");
-  if (tunables == NULL)
-    return false;
+/* glibc.malloc.hugetlb above 1: malloc maps huge pages by itself (malloc/malloc.c, do_set_hugetlb).
+ * Asked of the environment that the tunables were read from: getenv could race with a setenv,
+ * and tells what was set later. */
+static enum gb_status hugetlb_wanted(bool *wanted) {
+  static const char variable[] = "GLIBC_TUNABLES=";
   static const char key[] = "glibc.malloc.hugetlb=";
-  const char *value = strstr(tunables, key);
-  return value != NULL && strtoul(value + sizeof key - 1, NULL, 0) > 1;
+  *wanted = false;
+  char *environment;
+  size_t bytes;
+  enum gb_status status = gb_os_read_file("/proc/self/environ", &environment, &bytes);
+  if (status != GB_OK)
+    return status;
+  for (size_t at = 0; at < bytes; at += strlen(environment + at) + 1) {
+    if (strncmp(environment + at, variable, sizeof variable - 1) != 0)
+      continue;
+    const char *value = strstr(environment + at, key);
+    *wanted = value != NULL && strtoul(value + sizeof key - 1, NULL, 0) > 1;
+    break; /* the dynamic linker takes the first one */
+  }
+  gb_os_free(environment, bytes);
+  return GB_OK;
 }
 
 enum gb_status gb_locate(struct gb_location *location) {
@@ -117,5 +129,9 @@ enum gb_status gb_locate(struct gb_location *location) {
     return GB_FOREIGN_ALLOCATOR;
   if (census.libcs > 1)
     return GB_SECOND_LIBC;
-  return hugetlb_wanted() ? GB_HUGETLB : GB_OK;
+  bool hugetlb;
+  status = hugetlb_wanted(&hugetlb);
+  if (status != GB_OK)
+    return status;
+  return hugetlb ? GB_HUGETLB : GB_OK;
 }

@@ -14,7 +14,7 @@
 struct gb_location {
   uintptr_t data_start; /* writable segment of the libc in use */
   uintptr_t data_end;
-  char libc[GB_NAME_BYTES];     /* path of that libc, cut if longer */
+  char libc[GB_NAME_BYTES]; /* path of that libc, cut if longer */
   char provider[GB_NAME_BYTES]; /* object that defines the malloc in use; "" is the program itself */
 };
 

@@ -19,10 +19,10 @@ struct walk {
   uintptr_t arena;
   bool is_main;
   struct gb_look *look;
-  unsigned number;          /* of the current list */
-  unsigned restarts;        /* of it */
+  unsigned number; /* of the current list */
+  unsigned restarts; /* of it */
   uint64_t unsorted_chunks; /* once that list was walked */
-  bool changed;             /* the arena's own fields did, between two holds */
+  bool remembered; /* `before` is filled in */
   struct gb_hold hold;
   unsigned char before[GB_ARENA_MAX_SIZE]; /* the arena when the last hold ended */
 };
@@ -66,17 +66,14 @@ static void add_list(struct walk *walk, uint64_t chunks, uint64_t bytes) {
 }
 
 /* The list cannot be followed further: begin it anew, or leave it out (C6). */
-static enum gb_status restart_list(struct walk *walk) {
+static void restart_list(struct walk *walk) {
   walk->look->settled = false;
   if (walk->restarts++ < GB_LIST_RESTARTS) {
     begin_list(walk);
-    return GB_OK;
+    return;
   }
-  if (!walk->changed)
-    return GB_DOUBT_LINK; /* nobody touched the arena, and yet its list breaks each time */
   walk->look->complete = false;
   next_list(walk);
-  return GB_OK;
 }
 
 /* What the members of the current list may sum up to (C3). */
@@ -114,7 +111,8 @@ static enum gb_status read_arena(struct walk *walk) {
     return GB_DOUBT_TOP;
   look->top_bytes = gb_load(look->top + GB_CHUNK_SIZE) & ~GB_SIZE_FLAGS;
   const uint64_t room = range->end - look->top;
-  if (look->top_bytes > room || (look->top_bytes < room && (!walk->is_main || look->contiguous)))
+  if (look->top_bytes < GB_CHUNK_MIN || look->top_bytes > room ||
+      (look->top_bytes < room && (!walk->is_main || look->contiguous)))
     return GB_DOUBT_TOP;
   return GB_OK;
 }
@@ -122,15 +120,21 @@ static enum gb_status read_arena(struct walk *walk) {
 static void note_changes(struct walk *walk) {
   const size_t bytes = walk->looker->layout.size - GB_ARENA_CONTENTS;
   const void *now = (const void *)(walk->arena + GB_ARENA_CONTENTS);
-  if (walk->look->holds > 0 && memcmp(walk->before, now, bytes) != 0) {
-    walk->changed = true;
+  if (walk->remembered && memcmp(walk->before, now, bytes) != 0)
     walk->look->settled = false;
-  }
 }
 
 static void remember(struct walk *walk) {
   const size_t bytes = walk->looker->layout.size - GB_ARENA_CONTENTS;
   memcpy(walk->before, (const void *)(walk->arena + GB_ARENA_CONTENTS), bytes);
+  walk->remembered = true;
+}
+
+/* The ranges of a main arena that is not contiguous are only what the snapshot of the mappings says, and
+ * what a kept position leads to could be gone from there. So each of its lists is walked in one
+ * hold, or left out. */
+static bool keeps_positions(const struct walk *walk) {
+  return !walk->is_main || walk->look->contiguous;
 }
 
 /* One hold: from where the last one ended until its time is up. pre: the lock is ours. */
@@ -140,13 +144,21 @@ static enum gb_status walk_lists(struct walk *walk) {
   if (status != GB_OK || walk->look->system_bytes == 0)
     return status;
   note_changes(walk);
+  if (list->inside && !keeps_positions(walk)) {
+    walk->look->complete = false;
+    next_list(walk);
+  }
   if (!gb_free_list_resume(list, &walk->hold))
-    status = restart_list(walk);
+    restart_list(walk);
 
   while (status == GB_OK && walk->number < LISTS) {
     uint64_t chunks = 0;
     uint64_t bytes = 0;
     list->budget = budget_left(walk->look);
+    if (!keeps_positions(walk)) {
+      list->strands_from = UINT64_MAX;
+      walk->hold.end_ns = gb_now_ns() + GB_HOLD_WITHOUT_POSITIONS_NS;
+    }
     if (list->bin != 0 || walk->looker->layout.fastbins != 0)
       status = gb_free_list_walk(list, &walk->hold, &chunks, &bytes);
     if (status == GB_OK) {
@@ -154,11 +166,12 @@ static enum gb_status walk_lists(struct walk *walk) {
       next_list(walk);
     }
   }
-  if (status >= GB_DOUBT_ARENA && (walk->changed || list->lost)) {
-    /* The list was changed while we did not hold it: that explains the contradiction. */
-    status = restart_list(walk);
-    if (status == GB_OK)
-      status = GB_MORE;
+  if (status >= GB_DOUBT_ARENA && list->resumed) {
+    /* The list may have been changed while we did not hold it, which need not show in the arena's
+     * fields: realloc takes a chunk out of the middle of a list. Only what was read from its head
+     * within one hold can be blamed on it. */
+    restart_list(walk);
+    status = GB_MORE;
   }
   if (status == GB_OK || status == GB_MORE)
     remember(walk);

@@ -1,10 +1,12 @@
 #include "heap/tcache.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/align.h"
-#include "heap/arena.h"
 #include "heap/layout.h"
+#include "heap/memory.h"
 
 /* Thread-locals of the libraries loaded at start lie this close to the thread pointer. */
 #define TLS_BYTES 4096u
@@ -16,79 +18,97 @@ struct tcache_layout {
   size_t lists;
   size_t entries; /* offset of the first list's head */
 };
+#define MAX_LISTS 76u
 static const struct tcache_layout layouts[] = {
     {64, 128}, /* 2.30 to 2.41: u16 counts[64] before it */
     {76, 152}, /* 2.42 on: 64 small lists and 12 of powers of two */
 };
 
-static bool is_block(const struct gb_maps *maps, uintptr_t address, size_t bytes) {
-  return gb_is_aligned(address, GB_CHUNK_ALIGN) && address > GB_CHUNK_HEADER &&
-         gb_os_maps_cover(maps, address - GB_CHUNK_HEADER, address + bytes, true);
+/* The word, 0 if it cannot be read. */
+static uint64_t word_at(const struct gb_memory *memory, uintptr_t address) {
+  uint64_t word;
+  return gb_read_word(memory, address, &word) ? word : 0;
 }
 
 /* The size that the chunk around a block has, 0 if it cannot be one. */
-static uint64_t chunk_size(const struct gb_maps *maps, uintptr_t block) {
-  if (!is_block(maps, block, GB_CHUNK_HEADER))
+static uint64_t chunk_size(const struct gb_memory *memory, uintptr_t block) {
+  if (!gb_is_aligned(block, GB_CHUNK_ALIGN) || block < GB_CHUNK_HEADER)
     return 0;
-  const uint64_t size = gb_load(block - 8) & ~GB_SIZE_FLAGS;
+  const uint64_t size = word_at(memory, block - 8) & ~GB_SIZE_FLAGS;
   return size >= GB_CHUNK_MIN && gb_is_aligned(size, GB_CHUNK_ALIGN) ? size : 0;
 }
 
-/* From 2.32 on links are XORed with their own address / 4096; the last one of a list tells. */
-static uintptr_t next_of(uintptr_t block, bool protected_links) {
-  const uintptr_t link = gb_load(block);
-  return protected_links ? link ^ (block >> 12) : link;
-}
-
-static bool count_list(const struct gb_maps *maps, uintptr_t block, bool protected_links,
+/* From 2.32 on links are XORed with their own address / 4096; a whole list makes sense in one
+ * reading only. */
+static bool count_list(const struct gb_memory *memory, uintptr_t block, bool protected_links,
                        struct gb_tcache *tcache) {
   uint64_t chunks = 0;
-  for (; block != 0; block = next_of(block, protected_links)) {
-    const uint64_t size = chunk_size(maps, block);
+  while (block != 0) {
+    const uint64_t size = chunk_size(memory, block);
     if (size == 0 || ++chunks > MAX_CHUNKS_A_LIST)
       return false;
     tcache->bytes += size;
+    const uintptr_t link = word_at(memory, block);
+    block = protected_links ? link ^ (block >> 12) : link;
   }
   tcache->chunks += chunks;
   return true;
 }
 
-static bool count_all(const struct gb_maps *maps, uintptr_t cache, const struct tcache_layout *layout,
+static bool count_all(const struct gb_memory *memory, const uint64_t *heads, size_t lists,
                       bool protected_links, struct gb_tcache *tcache) {
   *tcache = (struct gb_tcache){0};
-  for (size_t i = 0; i < layout->lists; ++i) {
-    if (!count_list(maps, gb_load(cache + layout->entries + i * 8), protected_links, tcache))
+  for (size_t i = 0; i < lists; ++i) {
+    if (!count_list(memory, heads[i], protected_links, tcache))
       return false;
   }
   tcache->visible = true;
   return true;
 }
 
-void gb_tcache_look(const struct gb_maps *maps, struct gb_tcache *tcache) {
+/* Whether `cache` is the tcache whose first list begins with the block just freed. */
+static bool look_at(const struct gb_memory *memory, uintptr_t cache, uintptr_t freed,
+                    struct gb_tcache *tcache) {
+  for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; ++i) {
+    const struct tcache_layout *layout = &layouts[i];
+    uint64_t heads[MAX_LISTS];
+    if (word_at(memory, cache + layout->entries) != freed ||
+        !memory->read(memory, cache + layout->entries, heads, layout->lists * sizeof heads[0]))
+      continue;
+    if (count_all(memory, heads, layout->lists, true, tcache) ||
+        count_all(memory, heads, layout->lists, false, tcache))
+      return true;
+  }
   *tcache = (struct gb_tcache){0};
-  const uintptr_t thread = (uintptr_t)__builtin_thread_pointer();
-  /* x86-64 keeps thread-locals below the thread pointer, aarch64 above. */
-  const uintptr_t start = gb_align_down(thread, 8) - TLS_BYTES;
-  const uintptr_t end = start + 2 * (uintptr_t)TLS_BYTES;
+  return false;
+}
+
+/* x86-64 keeps thread-locals below the thread pointer, aarch64 above it. */
+static uintptr_t thread_locals(void) {
+  const uintptr_t thread = gb_align_down((uintptr_t)__builtin_thread_pointer(), 8);
+#if defined(__x86_64__)
+  return thread - TLS_BYTES;
+#else
+  return thread;
+#endif
+}
+
+void gb_tcache_look(struct gb_tcache *tcache) {
+  *tcache = (struct gb_tcache){0};
+  const int fd = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
+  if (fd < 0)
+    return;
+  struct gb_file_memory file;
+  gb_file_memory_init(&file, fd);
 
   void *volatile block = malloc(GB_CHUNK_MIN - 8);
   const uintptr_t freed = (uintptr_t)block;
   free(block);
-  if (freed == 0)
-    return;
-
-  for (uintptr_t at = start; at < end; at += 8) {
-    if (!gb_os_maps_cover(maps, at, at + 8, true))
-      continue;
-    const uintptr_t cache = gb_load(at);
-    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; ++i) {
-      const struct tcache_layout *layout = &layouts[i];
-      if (!is_block(maps, cache, layout->entries + layout->lists * 8) ||
-          gb_load(cache + layout->entries) != freed)
-        continue;
-      if (count_all(maps, cache, layout, true, tcache) || count_all(maps, cache, layout, false, tcache))
-        return;
-      *tcache = (struct gb_tcache){0};
-    }
+  const uintptr_t start = thread_locals();
+  for (uintptr_t at = start; freed != 0 && at < start + TLS_BYTES; at += 8) {
+    const uintptr_t cache = word_at(&file.memory, at);
+    if (chunk_size(&file.memory, cache) != 0 && look_at(&file.memory, cache, freed, tcache))
+      break;
   }
+  (void)close(fd);
 }

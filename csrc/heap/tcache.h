@@ -11,7 +11,8 @@
 #ifndef GIVEBACK_HEAP_TCACHE_H
 #define GIVEBACK_HEAP_TCACHE_H
 
-#include "os/os.h"
+#include <stdbool.h>
+#include <stdint.h>
 
 struct gb_tcache {
   bool visible; /* else the figures mean nothing */
@@ -19,8 +20,9 @@ struct gb_tcache {
   uint64_t bytes; /* with headers, as an arena counts them */
 };
 
-/* Looks at the calling thread's. Uses malloc and free once. Not async-signal-safe.
- * Not visible, too, where the tcache is off or the mappings are not as in `maps`. */
-void gb_tcache_look(const struct gb_maps *maps, struct gb_tcache *tcache);
+/* Looks at the calling thread's. Uses malloc and free once. Not async-signal-safe. Reads through
+ * /proc/self/mem, where a word that only looks like a pointer is a failed read and not a fault.
+ * Not visible, too, where the tcache is off or that file cannot be opened. */
+void gb_tcache_look(struct gb_tcache *tcache);
 
 #endif

@@ -83,7 +83,7 @@ static bool equal(const struct gb_comparison *comparison) {
          ((comparison->ours.keepcost ^ comparison->glibcs.keepcost) & mask) == 0;
 }
 
-enum gb_status gb_verify(const struct gb_account_options *options, struct gb_comparison *comparison) {
+static enum gb_status verify(const struct gb_account_options *options, struct gb_comparison *comparison) {
   *comparison = (struct gb_comparison){.verdict = GB_VERDICT_BUSY};
   struct glibc_calls calls;
   if (!look_up(&calls))
@@ -122,6 +122,13 @@ enum gb_status gb_verify(const struct gb_account_options *options, struct gb_com
     }
   }
   return GB_OK;
+}
+
+enum gb_status gb_verify(const struct gb_account_options *options, struct gb_comparison *comparison) {
+  const int cancellation = gb_os_cancellation_off();
+  enum gb_status status = verify(options, comparison);
+  gb_os_cancellation_restore(cancellation);
+  return status;
 }
 
 const char *gb_verdict_name(enum gb_verdict verdict) {

@@ -10,9 +10,9 @@
 #include "heap/account.h"
 
 enum gb_verdict {
-  GB_VERDICT_EQUAL,     /* difference 0 in every figure */
+  GB_VERDICT_EQUAL, /* difference 0 in every figure */
   GB_VERDICT_DIFFERENT, /* a quiet process, and yet a difference: do not trust the account */
-  GB_VERDICT_BUSY,      /* the heap changed with every try, or an arena was busy */
+  GB_VERDICT_BUSY, /* the heap changed with every try, or an arena was busy */
   GB_VERDICT_TOO_LARGE, /* asking would hold a lock too long */
 };
 

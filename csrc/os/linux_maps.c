@@ -2,6 +2,7 @@
  * line is being parsed. One read() of the file is consistent in itself; the
  * whole is not, which is why the heap code checks what it finds against the
  * arena's own fields under the arena's lock. */
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/sysmacros.h>
@@ -72,6 +73,7 @@ static bool parse_line(const char *line, size_t length, struct gb_mapping_line *
     return false;
   out->mapping.readable = text.at[0] == 'r';
   out->mapping.writable = text.at[1] == 'w';
+  out->executable = text.at[2] == 'x';
   text.at += 4;
   (void)skip(&text, ' ');
   (void)parse_number(&text, 16);
@@ -99,8 +101,11 @@ enum gb_status gb_os_maps_each(bool (*each)(void *context, const struct gb_mappi
   size_t filled = 0;
   bool wanted = true;
   size_t lines = 0;
+  ssize_t got = 0;
   while (wanted) {
-    ssize_t got = read(fd, buffer + filled, sizeof buffer - 1 - filled);
+    do {
+      got = read(fd, buffer + filled, sizeof buffer - 1 - filled);
+    } while (got < 0 && errno == EINTR);
     if (got <= 0)
       break;
     filled += (size_t)got;
@@ -120,7 +125,9 @@ enum gb_status gb_os_maps_each(bool (*each)(void *context, const struct gb_mappi
     memmove(buffer, line, filled);
   }
   (void)close(fd);
-  return lines > 0 ? GB_OK : GB_NO_PROC;
+  /* A read that failed, or a line that is no line: what we have is not all. */
+  const bool whole = !wanted || (got == 0 && filled == 0);
+  return whole && lines > 0 ? GB_OK : GB_NO_PROC;
 }
 
 struct collection {

@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
@@ -31,6 +32,47 @@ void *gb_os_grow(void *memory, size_t old_bytes, size_t new_bytes) {
   return moved == MAP_FAILED ? NULL : moved;
 }
 
+/* Files of /proc tell no size; most fit in this. */
+#define FIRST_FILE_BYTES ((size_t)16384)
+
+enum gb_status gb_os_read_file(const char *path, char **content, size_t *bytes) {
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0)
+    return GB_NO_PROC;
+  size_t capacity = FIRST_FILE_BYTES;
+  size_t filled = 0;
+  char *text = gb_os_alloc(capacity);
+  enum gb_status status = text == NULL ? GB_NO_MEMORY : GB_OK;
+  while (status == GB_OK) {
+    if (filled + 1 == capacity) {
+      char *grown = gb_os_grow(text, capacity, 2 * capacity);
+      if (grown == NULL) {
+        status = GB_NO_MEMORY;
+        break;
+      }
+      text = grown;
+      capacity *= 2;
+    }
+    ssize_t got = read(fd, text + filled, capacity - 1 - filled);
+    if (got < 0 && errno == EINTR)
+      continue;
+    if (got < 0)
+      status = GB_NO_PROC;
+    if (got <= 0)
+      break;
+    filled += (size_t)got;
+  }
+  (void)close(fd);
+  if (status != GB_OK) {
+    gb_os_free(text, capacity);
+    return status;
+  }
+  text[filled] = '\0';
+  *content = gb_os_grow(text, capacity, filled + 1); /* gives back the rest, in place */
+  *bytes = filled + 1;
+  return GB_OK;
+}
+
 _Static_assert(sizeof(sigset_t) <= sizeof(struct gb_signals), "a sigset_t must fit");
 
 void gb_os_signals_block(struct gb_signals *signals) {
@@ -46,6 +88,16 @@ void gb_os_signals_restore(const struct gb_signals *signals) {
   sigset_t before;
   memcpy(&before, signals->saved, sizeof before);
   (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+int gb_os_cancellation_off(void) {
+  int before = PTHREAD_CANCEL_ENABLE;
+  (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+  return before;
+}
+
+void gb_os_cancellation_restore(int before) {
+  (void)pthread_setcancelstate(before, NULL);
 }
 
 void gb_os_futex_wake_one(uint32_t *word) {

@@ -28,6 +28,10 @@ void gb_os_free(void *memory, size_t bytes);
 /* Moves an allocation to one of `new_bytes`; NULL leaves the old one as it was. */
 void *gb_os_grow(void *memory, size_t old_bytes, size_t new_bytes);
 
+/* The whole of a file of /proc, with a zero byte behind it, in memory that gb_os_free(*content,
+ * *bytes) frees: *bytes counts that byte. GB_NO_PROC, GB_NO_MEMORY. */
+enum gb_status gb_os_read_file(const char *path, char **content, size_t *bytes);
+
 /* ---- mappings ------------------------------------------------------------ */
 
 enum gb_mapping_kind {
@@ -52,6 +56,7 @@ struct gb_mapping_line {
   struct gb_mapping mapping;
   uint64_t device;
   uint64_t inode;
+  bool executable;
   const char *path;
 };
 
@@ -83,7 +88,7 @@ const struct gb_mapping *gb_os_maps_find(const struct gb_maps *maps, uintptr_t a
 
 /* In the order in which they are tried. */
 enum gb_residency_source {
-  GB_RESIDENCY_SCAN,    /* ioctl PAGEMAP_SCAN, Linux 6.7: knows zero pages and swap */
+  GB_RESIDENCY_SCAN, /* ioctl PAGEMAP_SCAN, Linux 6.7: knows zero pages and swap */
   GB_RESIDENCY_PAGEMAP, /* pread of /proc/self/pagemap: knows swap */
   GB_RESIDENCY_MINCORE, /* mincore: swapped pages look returned */
   GB_RESIDENCY_NONE,
@@ -124,6 +129,11 @@ struct gb_signals {
 void gb_os_signals_block(struct gb_signals *signals);
 void gb_os_signals_restore(const struct gb_signals *signals);
 
+/* Thread cancellation off, and back to what it was. Cancelled in the middle, a thread would leave
+ * descriptors open or, if it is cancelled asynchronously, an arena locked. */
+int gb_os_cancellation_off(void);
+void gb_os_cancellation_restore(int before);
+
 /* Wakes at most one waiter of a private futex. Hold-safe. errno is kept. */
 void gb_os_futex_wake_one(uint32_t *word);
 
@@ -140,12 +150,12 @@ enum gb_feature {
 
 struct gb_kernel_features {
   enum gb_feature process_madvise; /* MADV_DONTNEED on oneself, about Linux 6.13 */
-  enum gb_feature pidfd_self;      /* the same without opening a descriptor, 6.14 */
-  enum gb_feature pagemap_scan;    /* 6.7 */
+  enum gb_feature pidfd_self; /* the same without opening a descriptor, 6.14 */
+  enum gb_feature pagemap_scan; /* 6.7 */
   enum gb_feature pagemap;
   enum gb_feature mincore;
   enum gb_feature madv_free; /* 4.5 */
-  int seccomp;               /* field of /proc/self/status, -1 if unknown */
+  int seccomp; /* field of /proc/self/status, -1 if unknown */
 };
 
 /* Tries each on a page of ours. Where seccomp filters this process nothing is

@@ -55,7 +55,7 @@ static void only_what_is_resident_is_counted_as_such(void) {
   uint64_t resident = 0;
   uint64_t whole = 0;
   for (size_t i = 0; i + 7 < 40000; i += 7) {
-    memory[i * page] = 1;       /* in the set */
+    memory[i * page] = 1; /* in the set */
     memory[(i + 5) * page] = 1; /* not in it */
     const uintptr_t start = (uintptr_t)memory + i * page;
     CHECK_EQUAL(gb_free_pages_add(&pages, start, start + 3 * page), GB_OK);

@@ -69,7 +69,7 @@ class Allocator:
     """Path of glibc's libc.so.6, if it is loaded at all."""
     libc_version: str | None
     libcs: int
-    """How many different glibcs are mapped."""
+    """How many times a glibc is loaded; the same file twice is two."""
     musl: bool
     static: bool
     """The program is linked statically: it has no dynamic linker."""
@@ -181,6 +181,16 @@ def _libc_version(file: Path) -> str | None:
     return match.group(1).decode() if match else None
 
 
+def _loaded_libcs(mappings: list[Mapping]) -> int:
+    """Each load has one run of executable mappings."""
+    count = end = 0
+    for mapping in mappings:
+        if mapping.is_file and "x" in mapping.permissions and is_libc(mapping.path):
+            count += mapping.start != end
+            end = mapping.end
+    return count
+
+
 def find_allocator(pid: int) -> Allocator:
     """Raises ProcessError if the process is gone or may not be read."""
     mappings = read_maps(pid)
@@ -238,7 +248,7 @@ def find_allocator(pid: int) -> Allocator:
         provider=provider_path,
         libc=libc.path if libc else None,
         libc_version=_libc_version(file_of(pid, libc.path)) if libc else None,
-        libcs=len(libcs),
+        libcs=_loaded_libcs(mappings),
         musl=musl,
         static=static,
         data=_writable_data(libc, mappings) if libc else None,
