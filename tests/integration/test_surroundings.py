@@ -171,7 +171,7 @@ def test_a_second_libc_is_refused(tmp_path: Path, copied: bool) -> None:
     lines = Path("/proc/self/maps").read_text().splitlines()
     libc = next(line.split()[-1] for line in lines if "/libc.so.6" in line)
     if copied:
-        libc = shutil.copy2(libc, tmp_path / "libc.so.6")
+        libc = shutil.copy2(libc, str(tmp_path / "libc.so.6"))
     code = f"""
 import ctypes
 own = ctypes.CDLL(None)
