@@ -86,7 +86,7 @@ static bool look_at(const struct gb_memory *memory, uintptr_t cache, uintptr_t f
 /* x86-64 keeps thread-locals below the thread pointer, aarch64 above it. */
 static uintptr_t thread_locals(void) {
   const uintptr_t thread = gb_align_down((uintptr_t)__builtin_thread_pointer(), 8);
-#if defined(__x86_64__)
+#ifdef __x86_64__
   return thread - TLS_BYTES;
 #else
   return thread;
