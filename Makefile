@@ -7,7 +7,8 @@ BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-C_SOURCES := $(shell git ls-files -co --exclude-standard 'csrc/*.[ch]' 'tests/*.[ch]')
+# Only for lint and format, so not asked for before.
+C_SOURCES = $(shell git ls-files -co --exclude-standard 'csrc/*.[ch]' 'tests/*.[ch]')
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-c test-sanitizers test-python test-pythons lint format bench glibcs clean
@@ -23,6 +24,7 @@ $(VENV)/.ready: pyproject.toml meson.build meson.options
 	@touch $@
 
 setup: $(VENV)/.ready ## build giveback into .venv, with what is needed to work on it
+	@:
 
 demo: setup ## a program whose memory spikes and is freed, and what it holds meanwhile
 	@$(BIN)/python examples/spike.py

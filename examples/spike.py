@@ -10,6 +10,7 @@ process holds, arena by arena, and draws it.
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import sys
 import threading
@@ -37,7 +38,23 @@ class Service:
         self.share = megabytes * MB // threads
         self.calm = threading.Event()
         self.done = threading.Event()
-        self.threads = [threading.Thread(target=self._work, args=(i,)) for i in range(threads)]
+        # Daemons: whatever goes wrong before they are told to end, the program can.
+        self.threads = [
+            threading.Thread(target=self._work, args=(i,), daemon=True) for i in range(threads)
+        ]
+
+    def start(self) -> None:
+        """Start all threads."""
+        for thread in self.threads:
+            thread.start()
+
+    def end(self) -> None:
+        """End all threads that were started."""
+        self.calm.set()
+        self.done.set()
+        for thread in self.threads:
+            if thread.ident is not None:
+                thread.join()
 
     def _work(self, seed: int) -> None:
         rng = random.Random(seed)
@@ -66,7 +83,8 @@ def draw(heap: giveback.GlibcHeap, phase: str, scale: int) -> Group:
     bar = Text()
     for name, style in STAGES:
         cells = round(getattr(heap, name) / max(scale, heap.system, 1) * BAR_CELLS)
-        bar.append("#" * cells, style=style)
+        bar.append(name[0] * cells, style=style)  # readable without colours, too
+    bar.append("\n(l live, s slack, h held, r returned)", style="dim")
     table = Table(box=None, pad_edge=False)
     for heading in ("arena", "system MB", "live", "slack", "held", "returned", "free chunks"):
         table.add_column(heading, justify="right")
@@ -74,14 +92,14 @@ def draw(heap: giveback.GlibcHeap, phase: str, scale: int) -> Group:
         table.add_row(
             "main" if arena.is_main else str(number),
             f"{arena.system / MB:.1f}",
-            f"{(arena.system - arena.free) / MB:.1f}",
+            f"{arena.live / MB:.1f}",
             f"{arena.slack / MB:.1f}",
             f"{arena.held / MB:.1f}",
             f"{arena.returned / MB:.1f}",
             f"{arena.bins_chunks}",
         )
     hold = heap.longest_hold_ns / 1e3
-    title = f"{phase}: RSS {rss() / MB:.0f} MB; this look took {heap.cpu_ns / 1e6:.1f} ms, "
+    title = f"{phase}: RSS {rss() / MB:.0f} MB; this look took {heap.wall_ns / 1e6:.1f} ms, "
     title += f"no lock longer than {hold:.0f} us"
     return Group(Text(title), bar, table)
 
@@ -89,7 +107,7 @@ def draw(heap: giveback.GlibcHeap, phase: str, scale: int) -> Group:
 def line(heap: giveback.GlibcHeap, phase: str) -> str:
     """The same in one line, for pipes."""
     stages = ", ".join(f"{name} {getattr(heap, name) / MB:.0f}" for name, _ in STAGES)
-    return f"{phase}: RSS {rss() / MB:.0f} MB = {stages} MB"
+    return f"{phase}: RSS {rss() / MB:.0f} MB; heap {heap.system / MB:.0f} MB = {stages}"
 
 
 def main() -> int:
@@ -99,17 +117,20 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=8)
     parser.add_argument("--megabytes", type=int, default=400, help="size of the spike")
     options = parser.parse_args()
-    if options.seconds <= 0 or options.threads < 1 or options.megabytes < 1:
+    if not options.seconds > 0 or options.threads < 1 or options.megabytes < 1:
         parser.error("--seconds, --threads and --megabytes must be positive")
 
     console = Console()
+    try:
+        heap = giveback.glibc_heap()
+    except giveback.GivebackError as error:
+        print(f"spike: {error}", file=sys.stderr)
+        return 1
     service = Service(options.threads, options.megabytes)
-    for thread in service.threads:
-        thread.start()
     begin = time.monotonic()
-    heap = giveback.glibc_heap()
     peak = settled = rss()
     try:
+        service.start()
         with Live(console=console, auto_refresh=False, transient=False) as live:
             while (elapsed := time.monotonic() - begin) < options.seconds:
                 if elapsed > options.seconds / 2:
@@ -126,11 +147,11 @@ def main() -> int:
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     finally:
-        service.calm.set()
-        service.done.set()
-        for thread in service.threads:
-            thread.join()
+        service.end()
     print(
         f"peak {peak / MB:.0f} MB, now {settled / MB:.0f} MB, "
         f"of which {heap.live / MB:.0f} MB are live: "

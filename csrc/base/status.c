@@ -46,7 +46,7 @@ static struct words words_of(enum gb_status status) {
                           "report the glibc version and the output of `giveback doctor --json`"};
   case GB_HUGETLB:
     return (struct words){"malloc uses explicit huge pages (glibc.malloc.hugetlb=2), which we do not touch",
-                          "use glibc.malloc.hugetlb=0 or 1"};
+                          "start it with GLIBC_TUNABLES=glibc.malloc.hugetlb=0 (or 1)"};
   case GB_DOUBT_ARENA:
     return (struct words){"an arena's own fields contradict each other",
                           "the heap may be corrupt: run the program under ASan or Valgrind"};

@@ -68,7 +68,8 @@ class Arena:
     top_pages: Pages
     attached_threads: int
     settled: bool
-    """False if the arena changed while it was being read: the figures are of several moments."""
+    """False if the arena was seen to change between two holds of its lock: the figures are of
+    several moments."""
     complete: bool
     """False if part of a list changed too fast to be read: the figures are lower bounds."""
     holds: int
@@ -82,6 +83,11 @@ class Arena:
     def free(self) -> int:
         """Free bytes of all kinds, whole pages or not."""
         return self.bins + self.fastbins + self.top
+
+    @property
+    def live(self) -> int:
+        """In use, as far as the arena can tell: includes every thread's tcache."""
+        return self.system - self.free
 
     @property
     def pages(self) -> Pages:
@@ -100,7 +106,11 @@ class Arena:
 
     @property
     def slack(self) -> int:
-        """Free bytes that share a page with live data or with malloc's own."""
+        """Free bytes that share a page with live data or with malloc's own.
+
+        Where the arena is not `settled`, pages and bytes are of different moments, and this
+        difference of them may be off, even below 0.
+        """
         return self.free - self.pages.whole
 
 
@@ -190,7 +200,7 @@ class GlibcHeap:
         for name in ("system", "live", "free", "held", "returned", "slack", "chunks", "settled"):
             data[name] = getattr(self, name)
         for arena, plain in zip(self.arenas, data["arenas"], strict=True):
-            for name in ("free", "held", "returned", "slack"):
+            for name in ("live", "free", "held", "returned", "slack"):
                 plain[name] = getattr(arena, name)
         return data
 
@@ -243,9 +253,11 @@ def _verdict() -> str:
 def glibc_heap(*, hold: float = _native.DEFAULT_HOLD_NS / 1e9) -> GlibcHeap:
     """What glibc's malloc holds in this process right now.
 
-    `hold` is the longest time, in seconds, for which one arena's lock is kept; an arena whose
-    lock is busy is tried again for 100 ms, and then reported with its `problem`. The first call of
-    a process also compares the figures with those of mallinfo, which, unlike giveback, waits for
+    `hold` is the time, in seconds, after which a hold of one arena's lock ends. It lasts longer if
+    the scheduler takes the CPU away meanwhile, and up to 2 ms for a list of a main arena that is
+    not contiguous (brk was blocked), which is read in one hold or left out. An arena whose lock is
+    busy is tried again for 100 ms, and then reported with its `problem`. The first call of a
+    process also compares the figures with those of mallinfo, which, unlike giveback, waits for
     each arena (left out where the heap has more than 100,000 free chunks).
 
     Raises UnsupportedError where the allocator or the system is not one that giveback knows,

@@ -185,7 +185,7 @@ def _is_privileged(pid: int) -> bool:
     return bool(mode & (stat.S_ISUID | stat.S_ISGID))
 
 
-def _process_findings(pid: int, fields: dict[str, str], allocator: Allocator) -> list[Finding]:
+def _process_findings(pid: int, fields: dict[str, str]) -> list[Finding]:
     findings = []
     seccomp = fields.get("Seccomp", "0")
     if seccomp != "0":
@@ -209,7 +209,7 @@ def _process_findings(pid: int, fields: dict[str, str], allocator: Allocator) ->
     tunables = process.environment(pid).get("GLIBC_TUNABLES", "")
     huge = re.search(r"glibc\.malloc\.hugetlb=(\w+)", tunables)
     if huge and huge.group(1) not in ("0", "1"):
-        findings.append(Finding("huge pages", "bad", *_native.status_words(_native.HUGETLB)))
+        findings.append(Finding("malloc huge pages", "bad", *_native.status_words(_native.HUGETLB)))
     mappings = process.read_maps(pid)
     devices = sorted({Path(m.path).name for m in mappings if _RDMA.match(Path(m.path).name)})
     targets = process.descriptors(pid)
@@ -232,15 +232,6 @@ def _process_findings(pid: int, fields: dict[str, str], allocator: Allocator) ->
                 "bad",
                 "the process has a userfaultfd: releasing memory could wait for its monitor",
                 "leave this process alone",
-            )
-        )
-    if allocator.name == "glibc" and fields.get("Threads") == "1":
-        findings.append(
-            Finding(
-                "threads",
-                "note",
-                "the process has one thread; an engine's thread would make it multi-threaded "
-                "(unshare(CLONE_NEWUSER) then fails, Python >= 3.12 warns at fork)",
             )
         )
     return findings
@@ -271,48 +262,54 @@ def _kernel_findings() -> list[Finding]:
 
     of_feature(
         "process_madvise",
-        "process_madvise",
+        "kernel: process_madvise",
         f"works on oneself (Linux {release}"
-        + (", without a descriptor)" if features["pidfd_self"] == yes else ")"),
+        + (", without opening a pidfd)" if features["pidfd_self"] == yes else ")"),
         f"does not work on oneself on Linux {release} (needs about 6.13): "
         "pages are released with madvise, one call a range",
     )
     of_feature(
         "pagemap_scan",
-        "PAGEMAP_SCAN",
+        "kernel: PAGEMAP_SCAN",
         "works: knows resident, swapped and zero pages",
         "not on this kernel (needs 6.7): " + _residency_fallback(features),
     )
-    of_feature("madv_free", "MADV_FREE", "works", "not on this kernel (needs 4.5)")
+    of_feature("madv_free", "kernel: MADV_FREE", "works", "not on this kernel (needs 4.5)")
     if not any(features[name] == yes for name in ("pagemap_scan", "pagemap", "mincore")):
-        findings.append(Finding("residency", "bad", *_native.status_words(_native.NO_RESIDENCY)))
+        findings.append(
+            Finding("kernel: residency", "bad", *_native.status_words(_native.NO_RESIDENCY))
+        )
 
     huge = _read("/sys/kernel/mm/transparent_hugepage/enabled")
     mode = re.search(r"\[(\w+)\]", huge or "")
     if mode is None:
         findings.append(
-            Finding("huge pages", "note", "transparent huge pages are not in this kernel")
+            Finding("kernel: huge pages", "note", "transparent huge pages are not in this kernel")
         )
     elif mode.group(1) == "always":
         findings.append(
             Finding(
-                "huge pages",
+                "kernel: huge pages",
                 "note",
                 "transparent huge pages: always; released holes may be filled again by khugepaged",
                 "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
             )
         )
     else:
-        findings.append(Finding("huge pages", "good", f"transparent huge pages: {mode.group(1)}"))
+        findings.append(
+            Finding("kernel: huge pages", "good", f"transparent huge pages: {mode.group(1)}")
+        )
 
     yama = _read("/proc/sys/kernel/yama/ptrace_scope")
     if yama in (None, "0"):
         text = "not in this kernel" if yama is None else "ptrace_scope=0"
-        findings.append(Finding("Yama", "good", f"{text}: processes of the same user can be read"))
+        findings.append(
+            Finding("kernel: Yama", "good", f"{text}: processes of the same user can be read")
+        )
     else:
         findings.append(
             Finding(
-                "Yama",
+                "kernel: Yama",
                 "note",
                 f"ptrace_scope={yama}: the memory of other than children can be read by root only",
                 "sysctl kernel.yama.ptrace_scope=0, or run giveback as root",
@@ -350,7 +347,7 @@ def examine(pid: int | None = None) -> Report:
         layout = _own_layout() if own else _remote_layout(pid, allocator)
         if layout.finding:
             findings.append(layout.finding)
-    findings += _process_findings(pid, fields, allocator)
+    findings += _process_findings(pid, fields)
     findings += _kernel_findings()
     return Report(
         pid=pid,

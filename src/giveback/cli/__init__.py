@@ -1,10 +1,13 @@
 """The command line: one module a command.
 
-Exit codes: 0 all is well; 1 it ran, and what it found is not well; 2 it could not run as asked.
+Exit codes: 0 all is well; 1 it ran, and what it found is not well; 2 it could not run as asked;
+130 Ctrl-C; 141 nobody reads the output.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 
 import click
@@ -27,6 +30,7 @@ def main() -> None:
     """Entry point: whatever goes wrong is one line on stderr and an exit code."""
     try:
         cli.main(prog_name="giveback", standalone_mode=False)
+        sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         sys.exit(2)
@@ -40,6 +44,13 @@ def main() -> None:
         sys.exit(2)
     except GivebackError as error:
         click.echo(f"giveback: {error}", err=True)
+        sys.exit(2)
+    except BrokenPipeError:  # who reads our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        click.echo(f"giveback: cannot write the output: {error.strerror}", err=True)
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)

@@ -46,12 +46,13 @@ def _print(report: Report) -> None:
     else:
         _print_lines(report)
     if report.works:
-        console.print("What glibc holds here can be seen page by page.", style="green")
+        where = "here" if report.is_self else "inside that process"
+        console.print(f"giveback works {where}: it can see what glibc holds.", style="green")
     else:
-        console.print("Something will not work here: see the lines marked 'no'.", style="red")
+        console.print("Something will not work: see the lines marked 'no'.", style="red")
 
 
-@click.command()
+@click.command(short_help="Say what works for a process, and why not.")
 @click.argument("pid", required=False, callback=process_id)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def doctor(pid: int | None, as_json: bool) -> None:
@@ -69,4 +70,5 @@ def doctor(pid: int | None, as_json: bool) -> None:
         click.echo(json.dumps(data, indent=2))
     else:
         _print(report)
+    sys.stdout.flush()
     sys.exit(0 if report.works else 1)

@@ -53,11 +53,12 @@ def _explained(pid: int) -> Iterator[None]:
             reason, remedy = "/proc cannot be read", "mount /proc in this container or chroot"
         raise ProcessError(reason, remedy) from error
     except PermissionError as error:
-        raise ProcessError(
-            f"process {pid} may not be read",
-            "run as the same user or as root; "
-            "with Yama's ptrace_scope above 0, other than children need CAP_SYS_PTRACE",
-        ) from error
+        remedy = "run as the same user or as root"
+        if os.geteuid() == 0:
+            remedy = "even root is refused: look for a container or a security module in between"
+        elif Path("/proc/sys/kernel/yama/ptrace_scope").exists():
+            remedy += "; with Yama's ptrace_scope above 0, other than children need CAP_SYS_PTRACE"
+        raise ProcessError(f"process {pid} may not be read", remedy) from error
 
 
 def read_maps(pid: int) -> list[Mapping]:
