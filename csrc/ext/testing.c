@@ -150,7 +150,7 @@ static PyObject *unlock(PyObject *module, PyObject *argument) {
   const unsigned long long arena = PyLong_AsUnsignedLongLong(argument);
   if (PyErr_Occurred())
     return NULL;
-  gb_arena_unlock((uintptr_t)arena);
+  (void)gb_arena_unlock((uintptr_t)arena);
   Py_RETURN_NONE;
 }
 

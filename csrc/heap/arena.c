@@ -17,11 +17,13 @@ bool gb_arena_try_lock(uintptr_t arena) {
                                      __ATOMIC_RELAXED);
 }
 
-void gb_arena_unlock(uintptr_t arena) {
+bool gb_arena_unlock(uintptr_t arena) {
   /* release: pairs with the acquire in glibc's lll_lock. We change nothing, but our
    * reads must not be moved behind it. */
-  if (__atomic_exchange_n(mutex_of(arena), 0, __ATOMIC_RELEASE) > 1)
+  const bool awaited = __atomic_exchange_n(mutex_of(arena), 0, __ATOMIC_RELEASE) > 1;
+  if (awaited)
     gb_os_futex_wake_one(mutex_of(arena));
+  return awaited;
 }
 
 static size_t table_bytes(size_t capacity) {

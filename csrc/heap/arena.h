@@ -18,8 +18,8 @@
  * excludes nobody there, and there is nobody but the caller. */
 bool gb_arena_try_lock(uintptr_t arena);
 
-/* pre: held by us. */
-void gb_arena_unlock(uintptr_t arena);
+/* pre: held by us. True if somebody waited for it; one waiter is woken. */
+bool gb_arena_unlock(uintptr_t arena);
 
 /* ---- reading words that may change under us ------------------------------- */
 

@@ -178,8 +178,9 @@ static enum gb_status walk_lists(struct walk *walk) {
   return status;
 }
 
-/* False if the lock was busy. *held is the wall time for which we had it. */
-static bool hold_once(struct walk *walk, uint64_t hold_ns, enum gb_status *status, uint64_t *held) {
+/* False if the lock was busy. *pause is for how long to leave it alone now: if somebody waited for
+ * it, as long as we had it; else not at all, a sleep costs more than a hold. */
+static bool hold_once(struct walk *walk, uint64_t hold_ns, enum gb_status *status, uint64_t *pause) {
   struct gb_signals signals;
   gb_ranges_prefetch(&walk->looker->ranges);
   gb_os_signals_block(&signals);
@@ -191,12 +192,13 @@ static bool hold_once(struct walk *walk, uint64_t hold_ns, enum gb_status *statu
     walk->hold.any = false;
     walk->hold.spans_count = 0;
     *status = walk_lists(walk);
-    gb_arena_unlock(walk->arena);
-    *held = gb_now_ns() - begin;
+    const bool awaited = gb_arena_unlock(walk->arena);
+    const uint64_t held = gb_now_ns() - begin;
+    *pause = awaited ? held : 0;
     ++walk->look->holds;
-    walk->look->held_ns += *held;
-    if (*held > walk->look->longest_hold_ns)
-      walk->look->longest_hold_ns = *held;
+    walk->look->held_ns += held;
+    if (held > walk->look->longest_hold_ns)
+      walk->look->longest_hold_ns = held;
   }
   gb_os_signals_restore(&signals);
   return locked;
@@ -239,8 +241,8 @@ enum gb_status gb_look_at(struct gb_looker *looker, uintptr_t arena, bool is_mai
   unsigned refreshes = 0;
   for (;;) {
     enum gb_status status = GB_OK;
-    uint64_t held = 0;
-    if (!hold_once(&walk, options->hold_ns, &status, &held)) {
+    uint64_t pause = 0;
+    if (!hold_once(&walk, options->hold_ns, &status, &pause)) {
       ++look->tries_busy;
       const uint64_t now = gb_now_ns();
       if (busy_since == 0)
@@ -261,8 +263,8 @@ enum gb_status gb_look_at(struct gb_looker *looker, uintptr_t arena, bool is_mai
       if (status != GB_OK)
         return status;
     } else if (status == GB_MORE) {
-      /* Let others have the lock for as long as we had it. */
-      gb_os_sleep_ns(held);
+      if (pause > 0)
+        gb_os_sleep_ns(pause);
     } else {
       return status;
     }
