@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/bits.h"
+
 #define BLOCK_PAGES GB_RESIDENCY_MAX_PAGES
 #define BLOCK_WORDS (BLOCK_PAGES / 64)
 /* 32 blocks: 2 GiB of heap before the first growth, 64 KiB of ours. */
@@ -81,16 +83,6 @@ static struct gb_page_block *block_of(struct gb_free_pages *pages, uintptr_t num
   return block;
 }
 
-static void set_bits(uint64_t *bits, size_t first, size_t end) {
-  while (first < end) {
-    const size_t offset = first % 64;
-    const size_t here = 64 - offset < end - first ? 64 - offset : end - first;
-    const uint64_t ones = here == 64 ? ~UINT64_C(0) : (UINT64_C(1) << here) - 1;
-    bits[first / 64] |= ones << offset;
-    first += here;
-  }
-}
-
 enum gb_status gb_free_pages_add(struct gb_free_pages *pages, uintptr_t start, uintptr_t end) {
   uintptr_t first = start / pages->page;
   const uintptr_t last = end / pages->page;
@@ -101,7 +93,7 @@ enum gb_status gb_free_pages_add(struct gb_free_pages *pages, uintptr_t start, u
     struct gb_page_block *block = block_of(pages, number);
     if (block == NULL)
       return GB_NO_MEMORY;
-    set_bits(block->bits, first % BLOCK_PAGES, first % BLOCK_PAGES + (stop - first));
+    gb_set_bits(block->bits, first % BLOCK_PAGES, stop - first);
     first = stop;
   }
   return GB_OK;

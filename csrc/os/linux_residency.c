@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/bits.h"
 #include "os/os.h"
 
 /* The kernel's interface of PAGEMAP_SCAN (Linux 6.7), declared here because the
@@ -43,17 +44,6 @@ struct pagemap_scan {
 /* 4 KiB of stack. */
 #define ENTRIES_A_READ 512u
 
-static void set_bits(uint64_t *bitmap, size_t first, size_t count) {
-  while (count > 0) {
-    size_t offset = first % 64;
-    size_t here = 64 - offset < count ? 64 - offset : count;
-    uint64_t ones = here == 64 ? ~UINT64_C(0) : ((UINT64_C(1) << here) - 1);
-    bitmap[first / 64] |= ones << offset;
-    first += here;
-    count -= here;
-  }
-}
-
 static bool query_scan(int fd, uintptr_t start, size_t pages, uint64_t *resident, uint64_t *swapped) {
   const size_t page = gb_os_page_size();
   struct pagemap_region regions[REGIONS_A_CALL];
@@ -77,9 +67,9 @@ static bool query_scan(int fd, uintptr_t start, size_t pages, uint64_t *resident
       size_t first = (region->start - start) / page;
       size_t count = (region->end - region->start) / page;
       if ((region->categories & PAGE_SWAPPED) != 0)
-        set_bits(swapped, first, count);
+        gb_set_bits(swapped, first, count);
       else if ((region->categories & PAGE_ZERO) == 0)
-        set_bits(resident, first, count);
+        gb_set_bits(resident, first, count);
     }
     scan.start = scan.walk_end;
   }
@@ -98,9 +88,9 @@ static bool query_pagemap(int fd, uintptr_t start, size_t pages, uint64_t *resid
     size_t count = (size_t)got / sizeof entries[0];
     for (size_t i = 0; i < count; ++i) {
       if ((entries[i] & ENTRY_PRESENT) != 0)
-        set_bits(resident, done + i, 1);
+        gb_set_bits(resident, done + i, 1);
       else if ((entries[i] & ENTRY_SWAPPED) != 0)
-        set_bits(swapped, done + i, 1);
+        gb_set_bits(swapped, done + i, 1);
     }
     done += count;
   }
@@ -125,7 +115,7 @@ static bool query_mincore(uintptr_t start, size_t pages, uint64_t *resident) {
     }
     for (size_t i = 0; i < want; ++i) {
       if ((present[i] & 1) != 0)
-        set_bits(resident, done + i, 1);
+        gb_set_bits(resident, done + i, 1);
     }
     done += want;
   }
