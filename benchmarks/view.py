@@ -30,19 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 import debian
 import glibcs
 
-EXACT_SHAPES = (
-    "fresh",
-    "single",
-    "threads",
-    "spike",
-    "fastbins",
-    "arenas300",
-    "heaps",
-    "noncontiguous",
-    "foreign-sbrk",
-    "holes",
-    "holes-thread",
-)
+EXACT_SHAPES = (*glibcs.SHAPES, "holes")
 PREDICT_TOLERANCE = 4096
 HOLD_GOAL_NS = 300_000
 CPU_GOAL_NS = 60_000_000

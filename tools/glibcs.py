@@ -32,6 +32,19 @@ SUITES = {
 # Programs are linked against the start-up files and libraries of the oldest one: glibc is
 # compatible upwards, so one file runs on all.
 OLDEST = "2.31"
+# Heaps that tests/children/heap_child.c can take on: what the view is checked on.
+SHAPES = (
+    "fresh",
+    "single",
+    "threads",
+    "spike",
+    "fastbins",
+    "arenas300",
+    "heaps",
+    "noncontiguous",
+    "foreign-sbrk",
+    "holes-thread",
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -345,12 +345,10 @@ int main(int count, char **arguments) {
   FILE *stream = NULL;
   int info_fd = -1;
   if (strcmp(question, "compare") == 0) {
-    char path[] = "/tmp/heap_child_XXXXXX";
-    info_fd = mkstemp(path);
-    unlink(path);
+    info_fd = memfd_create("malloc_info", MFD_CLOEXEC);
     stream = fdopen(info_fd, "w+");
     if (stream == NULL)
-      fail("no temporary file");
+      fail("no memory file");
     setvbuf(stream, stream_buffer, _IOFBF, sizeof stream_buffer);
   }
   if (strcmp(question, "predict") == 0) {

@@ -9,25 +9,12 @@ import glibcs
 import pytest
 from support.children import ask_heap_child
 
-SHAPES = [
-    "fresh",
-    "single",
-    "threads",
-    "spike",
-    "fastbins",
-    "arenas300",
-    "heaps",
-    "noncontiguous",
-    "foreign-sbrk",
-    "holes-thread",
-]
-
 
 def total(answer: dict[str, Any], *names: str) -> int:
     return sum(arena[name] for arena in answer["arenas"] for name in names)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", glibcs.SHAPES)
 @pytest.mark.parametrize("version", glibcs.SUITES)
 def test_figures_equal_mallinfo_and_malloc_info(version: str, shape: str) -> None:
     answer = ask_heap_child(version, shape, "compare")
@@ -74,7 +61,7 @@ def test_figures_equal_mallinfo_and_malloc_info(version: str, shape: str) -> Non
         assert shape == "noncontiguous"
 
 
-@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape != "arenas300"])
+@pytest.mark.parametrize("shape", [shape for shape in glibcs.SHAPES if shape != "arenas300"])
 @pytest.mark.parametrize("version", glibcs.SUITES)
 def test_predicted_release_is_what_malloc_trim_releases(version: str, shape: str) -> None:
     answer = ask_heap_child(version, shape, "predict")
