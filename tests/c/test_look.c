@@ -2,8 +2,10 @@
 #include "heap/look.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/time.h>
 
 #include "base/clock.h"
 #include "heap/derive.h"
@@ -32,19 +34,25 @@ static uint64_t whole_bytes(const struct gb_free_pages *pages) {
   return figures.whole;
 }
 
-static enum gb_status look_at(const struct image *image, uint64_t hold_ns, struct gb_look *look,
-                              uint64_t *span_bytes) {
+static enum gb_status look_with(const struct image *image, bool is_main,
+                                const struct gb_look_options *options, struct gb_look *look) {
   struct gb_maps maps = {0};
   struct gb_looker looker;
-  struct gb_free_pages pages;
-  CHECK_EQUAL(gb_free_pages_init(&pages), GB_OK);
   CHECK_EQUAL(gb_os_maps_read(&maps), GB_OK);
   CHECK_EQUAL(gb_looker_init(&looker, &image->layout, image->heap_header, &maps), GB_OK);
-  const struct gb_look_options options = {
-      .hold_ns = hold_ns, .patience_ns = UINT64_C(50000000), .spans = collect, .context = &pages};
-  enum gb_status status = gb_look_at(&looker, image->arena, false, &options, look);
+  enum gb_status status = gb_look_at(&looker, image->arena, is_main, options, look);
   gb_looker_free(&looker);
   gb_os_maps_free(&maps);
+  return status;
+}
+
+static enum gb_status look_at(const struct image *image, uint64_t hold_ns, struct gb_look *look,
+                              uint64_t *span_bytes) {
+  struct gb_free_pages pages;
+  CHECK_EQUAL(gb_free_pages_init(&pages), GB_OK);
+  const struct gb_look_options options = {
+      .hold_ns = hold_ns, .patience_ns = UINT64_C(50000000), .spans = collect, .context = &pages};
+  enum gb_status status = look_with(image, false, &options, look);
   if (span_bytes != NULL)
     *span_bytes = whole_bytes(&pages);
   gb_free_pages_free(&pages);
@@ -355,20 +363,14 @@ static void a_busy_arena_is_given_up(void) {
   struct image image;
   image_init(&image, 0, GB_HEAP_HEADER_NEW, UINT64_C(1) << 20);
   image_finish(&image);
-  struct gb_maps maps = {0};
-  struct gb_looker looker;
-  CHECK_EQUAL(gb_os_maps_read(&maps), GB_OK);
-  CHECK_EQUAL(gb_looker_init(&looker, &image.layout, image.heap_header, &maps), GB_OK);
   CHECK(gb_arena_try_lock(image.arena));
   struct gb_look look;
   const struct gb_look_options options = {.hold_ns = 1000, .patience_ns = 1000000};
-  CHECK_EQUAL(gb_look_at(&looker, image.arena, false, &options, &look), GB_BUSY);
+  CHECK_EQUAL(look_with(&image, false, &options, &look), GB_BUSY);
   CHECK_EQUAL(gb_load_half(image.arena), 1); /* still the other's */
   CHECK(look.tries_busy > 0);
   gb_arena_unlock(image.arena);
-  CHECK_EQUAL(gb_look_at(&looker, image.arena, false, &options, &look), GB_OK);
-  gb_looker_free(&looker);
-  gb_os_maps_free(&maps);
+  CHECK_EQUAL(look_with(&image, false, &options, &look), GB_OK);
   image_free(&image);
 }
 
@@ -380,14 +382,8 @@ static enum gb_status look_as_main(struct image *image, bool contiguous, uint64_
   const uintptr_t start = image->arena + image->layout.size;
   image_set(image->arena, contiguous ? 0 : (uint64_t)GB_ARENA_NONCONTIGUOUS << 32);
   image_set(image->arena + image->layout.system_mem, image->heap + image->heap_bytes - start);
-  struct gb_maps maps = {0};
-  struct gb_looker looker;
-  CHECK_EQUAL(gb_os_maps_read(&maps), GB_OK);
-  CHECK_EQUAL(gb_looker_init(&looker, &image->layout, 0, &maps), GB_OK);
   const struct gb_look_options options = {.hold_ns = hold_ns, .patience_ns = UINT64_C(50000000)};
-  enum gb_status status = gb_look_at(&looker, image->arena, true, &options, look);
-  gb_looker_free(&looker);
-  gb_os_maps_free(&maps);
+  enum gb_status status = look_with(image, true, &options, look);
   CHECK_EQUAL(gb_load_half(image->arena), 0);
   return status;
 }
@@ -473,17 +469,11 @@ static struct gb_look look_with_change(void (*apply)(struct change *change), enu
   }
   (void)image_live(&image, 48);
   image_finish(&image);
-  struct gb_maps maps = {0};
-  struct gb_looker looker;
-  CHECK_EQUAL(gb_os_maps_read(&maps), GB_OK);
-  CHECK_EQUAL(gb_looker_init(&looker, &image.layout, image.heap_header, &maps), GB_OK);
   const struct gb_look_options options = {
       .hold_ns = 0, .patience_ns = UINT64_C(50000000), .spans = change_after_first_hold, .context = &change};
   struct gb_look look;
-  *status = gb_look_at(&looker, image.arena, false, &options, &look);
+  *status = look_with(&image, false, &options, &look);
   CHECK(change.calls > 1);
-  gb_looker_free(&looker);
-  gb_os_maps_free(&maps);
   image_free(&image);
   return look;
 }
@@ -525,17 +515,11 @@ static void a_list_that_never_stands_still_is_left_out(void) {
   }
   (void)image_live(&image, 48);
   image_finish(&image);
-  struct gb_maps maps = {0};
-  struct gb_looker looker;
-  CHECK_EQUAL(gb_os_maps_read(&maps), GB_OK);
-  CHECK_EQUAL(gb_looker_init(&looker, &image.layout, image.heap_header, &maps), GB_OK);
   const struct gb_look_options options = {
       .hold_ns = 0, .patience_ns = UINT64_C(50000000), .spans = break_again, .context = &image};
   struct gb_look look;
-  CHECK_EQUAL(gb_look_at(&looker, image.arena, false, &options, &look), GB_OK);
+  CHECK_EQUAL(look_with(&image, false, &options, &look), GB_OK);
   CHECK(!look.complete && !look.settled);
-  gb_looker_free(&looker);
-  gb_os_maps_free(&maps);
   image_free(&image);
 }
 
@@ -589,15 +573,9 @@ static void a_changing_list_is_never_followed_astray(void) {
   unsigned several = 0;
   const uint64_t end = gb_now_ns() + UINT64_C(1000000000);
   while (gb_now_ns() < end) {
-    struct gb_maps maps = {0};
-    struct gb_looker looker;
-    CHECK_EQUAL(gb_os_maps_read(&maps), GB_OK);
-    CHECK_EQUAL(gb_looker_init(&looker, &image.layout, image.heap_header, &maps), GB_OK);
     const struct gb_look_options options = {.hold_ns = 5000, .patience_ns = UINT64_C(1000000000)};
     struct gb_look look;
-    enum gb_status status = gb_look_at(&looker, image.arena, false, &options, &look);
-    gb_looker_free(&looker);
-    gb_os_maps_free(&maps);
+    enum gb_status status = look_with(&image, false, &options, &look);
     CHECK_EQUAL(status, GB_OK);
     /* A chunk that moves to the front is missed, as many as the other thread moves; but none
      * is counted on and on. */
@@ -609,6 +587,41 @@ static void a_changing_list_is_never_followed_astray(void) {
   pthread_join(thread, NULL);
   CHECK(several > 0);
   CHECK(mutator.changes > 100);
+  image_free(&image);
+}
+
+/* ---- signals ----------------------------------------------------------------------- */
+
+static uintptr_t arena_of_handler;
+static volatile sig_atomic_t handler_runs;
+static volatile sig_atomic_t handler_in_hold;
+
+/* With one thread, a handler that finds the lock taken has interrupted a hold: its malloc would
+ * wait for ever. */
+static void on_alarm(int number) {
+  (void)number;
+  ++handler_runs;
+  if (gb_load_half(arena_of_handler) != 0)
+    ++handler_in_hold;
+}
+
+static void no_handler_runs_while_the_lock_is_held(void) {
+  struct image image;
+  image_init(&image, 1, GB_HEAP_HEADER_NEW, UINT64_C(32) << 20);
+  fill(&image, 2000, 1040, GB_BIN_UNSORTED);
+  arena_of_handler = image.arena;
+  struct sigaction action = {.sa_handler = on_alarm};
+  sigaction(SIGALRM, &action, NULL);
+  const struct itimerval often = {.it_interval = {.tv_usec = 50}, .it_value = {.tv_usec = 50}};
+  setitimer(ITIMER_REAL, &often, NULL);
+  const struct gb_look_options options = {.hold_ns = UINT64_C(1000000000), .patience_ns = 1000000};
+  while (handler_runs < 500) {
+    struct gb_look look;
+    CHECK_EQUAL(look_with(&image, false, &options, &look), GB_OK);
+  }
+  const struct itimerval never = {0};
+  setitimer(ITIMER_REAL, &never, NULL);
+  CHECK_EQUAL(handler_in_hold, 0);
   image_free(&image);
 }
 
@@ -716,6 +729,7 @@ int main(void) {
   RUN(a_change_between_holds_is_no_corruption);
   RUN(a_list_that_never_stands_still_is_left_out);
   RUN(a_changing_list_is_never_followed_astray);
+  RUN(no_handler_runs_while_the_lock_is_held);
   RUN(both_layouts_are_derived);
   RUN(what_contradicts_itself_is_not_derived);
   FINISH();
