@@ -32,6 +32,42 @@ static struct words words_of(enum gb_status status) {
   case GB_DENIED:
     return (struct words){"the kernel does not let us read that process",
                           "run as the same user or as root; with Yama, ptrace_scope=0 or CAP_SYS_PTRACE"};
+  case GB_BAD_CONFIG:
+    return (struct words){"a setting is not one that giveback knows", "see docs/run.md for all keys"};
+  case GB_NO_THREAD:
+    return (struct words){"no thread could be started for the engine",
+                          "raise the limit of processes (ulimit -u, pids.max of the cgroup)"};
+  case GB_NO_ENGINE:
+    return (struct words){"no engine runs in this process",
+                          "start it with `giveback run -- CMD`, or giveback.start() in Python"};
+  case GB_RUNNING:
+    return (struct words){"an engine runs in this process already", "stop() it first to change its budgets"};
+  case GB_TIMEOUT:
+    return (struct words){"the time allowed was over before the release was; it goes on",
+                          "allow more time, or a larger pause budget"};
+  case GB_OFF:
+    return (struct words){"policy=off: the engine does nothing", "choose policy=background"};
+  case GB_OTHER_ENGINE:
+    return (struct words){"the engine loaded in this process is of another version of giveback",
+                          "use the same version for `giveback run` and for the Python package"};
+  case GB_SANDBOX:
+    return (struct words){
+        "the process put itself under seccomp after the engine's start, where a system call could end it",
+        "start giveback after the sandbox, or leave this process alone"};
+  case GB_RDMA:
+    return (struct words){
+        "RDMA or MPI libraries are loaded: memory registered for a device must not be released behind its "
+        "back",
+        "leave this process alone; malloc_trim(0) is safe where its libc madvise is hooked"};
+  case GB_USERFAULTFD:
+    return (struct words){"the process has memory under userfaultfd: releasing could wait for its monitor",
+                          "leave this process alone"};
+  case GB_LOCKED:
+    return (struct words){"the memory is locked (mlock, mlockall) and cannot be released",
+                          "run the program without mlockall, or lock only what needs it"};
+  case GB_RELEASE_REFUSED:
+    return (struct words){"the kernel refuses to release pages of this process",
+                          "allow madvise in the seccomp profile"};
   case GB_FOREIGN_ALLOCATOR:
     return (struct words){"malloc in this process is not glibc's, so glibc's arenas are not what it uses",
                           "use that allocator's own purge or decay settings, or run the program without it"};

@@ -22,6 +22,22 @@ enum gb_status {
   GB_NO_RESIDENCY,
   GB_DENIED,
 
+  /* The engine. */
+  GB_BAD_CONFIG,
+  GB_NO_THREAD,
+  GB_NO_ENGINE,
+  GB_RUNNING,
+  GB_TIMEOUT,
+  GB_OFF,
+  GB_OTHER_ENGINE,
+
+  /* Releasing would harm, or the kernel forbids it. */
+  GB_SANDBOX, /* seccomp was set after the engine's start */
+  GB_RDMA,
+  GB_USERFAULTFD,
+  GB_LOCKED,
+  GB_RELEASE_REFUSED,
+
   /* Not the allocator we know. */
   GB_FOREIGN_ALLOCATOR,
   GB_NO_LIBC,

@@ -36,7 +36,7 @@ static PyObject *verify(PyObject *module, PyObject *unused) {
   struct gb_comparison comparison;
   enum gb_status status;
   Py_BEGIN_ALLOW_THREADS;
-  status = gb_verify(&options, &comparison);
+  status = gb_verify(&options, GB_VERIFY_LIMITS, &comparison);
   Py_END_ALLOW_THREADS;
   PyObject *figures = gb_py_comparison(&comparison);
   return figures == NULL ? NULL : Py_BuildValue("(iN)", (int)status, figures);

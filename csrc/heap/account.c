@@ -1,13 +1,7 @@
 #include "heap/account.h"
 
-#include <stdlib.h>
-
 #include "base/clock.h"
-
-/* Of a running program the first candidates can be torn while we read them. */
-#define DERIVE_TRIES 16u
-#define DERIVE_PAUSE_NS UINT64_C(1000000)
-#define FIRST_ARENAS 64u
+#include "heap/find.h"
 
 struct page_collection {
   struct gb_free_pages pages;
@@ -55,35 +49,22 @@ static void take_arena(struct gb_looker *looker, const struct gb_account_options
 }
 
 /* Fills account->arenas with addresses, however many there are. */
-static enum gb_status list_arenas(struct gb_account *account, const struct gb_maps *maps) {
-  struct gb_own_memory own;
-  gb_own_memory_init(&own, maps);
-  size_t capacity = account->capacity == 0 ? FIRST_ARENAS : account->capacity;
-  for (;;) {
-    uintptr_t *addresses = gb_os_alloc(capacity * sizeof *addresses);
-    if (addresses == NULL)
-      return GB_NO_MEMORY;
-    size_t count = 0;
-    enum gb_status status = gb_arenas(&own.memory, &account->glibc, addresses, capacity, &count);
-    if (status == GB_OK && count <= capacity) {
-      gb_os_free(account->arenas, account->capacity * sizeof *account->arenas);
-      account->capacity = capacity;
-      account->arenas = gb_os_alloc(capacity * sizeof *account->arenas);
-      if (account->arenas == NULL) {
-        account->capacity = 0;
-        status = GB_NO_MEMORY;
-      } else {
-        account->count = count;
-        for (size_t i = 0; i < count; ++i)
-          account->arenas[i] = (struct gb_arena_account){.address = addresses[i], .is_main = i == 0};
-      }
-    }
-    gb_os_free(addresses, capacity * sizeof *addresses);
-    if (status != GB_OK || count <= capacity)
-      return status;
-    while (capacity < count)
-      capacity *= 2;
+static enum gb_status list_arenas(struct gb_account *account, struct gb_maps *maps) {
+  struct gb_arena_list list = {0};
+  enum gb_status status = gb_find_arenas(&account->glibc, maps, &list);
+  if (status == GB_OK) {
+    gb_account_free(account);
+    account->arenas = gb_os_alloc(list.count * sizeof *account->arenas);
+    status = account->arenas == NULL ? GB_NO_MEMORY : GB_OK;
   }
+  if (status == GB_OK) {
+    account->capacity = list.count;
+    account->count = list.count;
+    for (size_t i = 0; i < list.count; ++i)
+      account->arenas[i] = (struct gb_arena_account){.address = list.addresses[i], .is_main = i == 0};
+  }
+  gb_arena_list_free(&list);
+  return status;
 }
 
 enum gb_status gb_account_of(struct gb_account *account, const struct gb_account_options *options,
@@ -91,15 +72,10 @@ enum gb_status gb_account_of(struct gb_account *account, const struct gb_account
   const uint64_t wall = gb_now_ns();
   const uint64_t cpu = gb_thread_cpu_ns();
   enum gb_status status = list_arenas(account, maps);
-  for (unsigned tries = 1; status == GB_STALE && tries < DERIVE_TRIES; ++tries) {
-    status = gb_os_maps_read(maps);
-    if (status == GB_OK)
-      status = list_arenas(account, maps);
-  }
   if (status != GB_OK)
     return status;
 
-  struct gb_residency residency = {.fd = -1};
+  struct gb_residency residency = {0};
   struct page_collection collection = {0};
   struct gb_looker looker = {0};
   status = gb_os_residency_open(&residency, options->first_source);
@@ -120,41 +96,21 @@ enum gb_status gb_account_of(struct gb_account *account, const struct gb_account
   return status;
 }
 
-/* Before the first call the arena is zeros, which look like nothing we know. */
-static void make_malloc_ready(void) {
-  void *volatile block = malloc(1);
-  free(block);
-}
-
-static enum gb_status derive(struct gb_account *account, struct gb_maps *maps) {
-  enum gb_status status = GB_UNKNOWN_LAYOUT;
-  for (unsigned tries = 0; tries < DERIVE_TRIES && status == GB_UNKNOWN_LAYOUT; ++tries) {
-    status = gb_os_maps_read(maps);
-    if (status != GB_OK)
-      return status;
-    if (tries == 1)
-      make_malloc_ready();
-    if (tries > 1)
-      gb_os_sleep_ns(DERIVE_PAUSE_NS); /* who was in the middle of a change may have been preempted */
-    struct gb_own_memory own;
-    gb_own_memory_init(&own, maps);
-    status =
-        gb_derive(&own.memory, account->location.data_start, account->location.data_end, &account->glibc);
-  }
-  return status;
-}
-
 static enum gb_status take(struct gb_account *account, const struct gb_account_options *options) {
   *account = (struct gb_account){.source = GB_RESIDENCY_NONE};
   const uint64_t wall = gb_now_ns();
   const uint64_t cpu = gb_thread_cpu_ns();
-  enum gb_status status = gb_locate(&account->location);
+  enum gb_status status = GB_OK;
+  if (options->location != NULL)
+    account->location = *options->location;
+  else
+    status = gb_locate(&account->location);
   if (status != GB_OK)
     return status;
 
   struct gb_maps maps = {0};
-  status = derive(account, &maps);
-  if (status == GB_OK)
+  status = gb_find_glibc(&account->location, !options->without_malloc, &maps, &account->glibc);
+  if (status == GB_OK && !options->without_malloc)
     gb_tcache_look(&account->tcache);
   if (status == GB_OK)
     status = gb_account_of(account, options, &maps);

@@ -29,6 +29,8 @@ struct gb_account_options {
   uint64_t hold_ns;
   uint64_t patience_ns;
   enum gb_residency_source first_source;
+  const struct gb_location *location; /* as found before; NULL: gb_locate is called */
+  bool without_malloc; /* leave out the calling thread's cache, for which malloc is called once */
 };
 
 #define GB_DEFAULT_HOLD_NS UINT64_C(200000) /* see docs/design/account.md */

@@ -9,18 +9,47 @@ static uint32_t *mutex_of(uintptr_t arena) {
   return (uint32_t *)(arena + GB_ARENA_MUTEX);
 }
 
+/* How many arenas are ours now, and how many forks are under way that must see none. */
+static uint32_t gate_held;
+static uint32_t gate_closed;
+
+#define GATE_TRIES 500u
+#define GATE_PAUSE_NS UINT64_C(100000)
+
+void gb_arena_gate_close(void) {
+  __atomic_add_fetch(&gate_closed, 1, __ATOMIC_SEQ_CST);
+  for (unsigned tries = 0; __atomic_load_n(&gate_held, __ATOMIC_SEQ_CST) != 0 && tries < GATE_TRIES; ++tries)
+    gb_os_sleep_ns(GATE_PAUSE_NS);
+}
+
+void gb_arena_gate_open(void) {
+  __atomic_sub_fetch(&gate_closed, 1, __ATOMIC_RELEASE);
+}
+
+void gb_arena_gate_after_fork(void) {
+  __atomic_store_n(&gate_closed, 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&gate_held, 0, __ATOMIC_RELAXED);
+}
+
 bool gb_arena_try_lock(uintptr_t arena) {
+  /* Sequentially consistent, both here and in gb_arena_gate_close: of the two that announce
+   * themselves first and look at the other then, at least one sees the other. */
+  __atomic_add_fetch(&gate_held, 1, __ATOMIC_SEQ_CST);
   uint32_t expected = 0;
   /* acquire: pairs with the release in glibc's lll_unlock and in ours, so that we
    * see every change made under the lock before. */
-  return __atomic_compare_exchange_n(mutex_of(arena), &expected, 1, false, __ATOMIC_ACQUIRE,
-                                     __ATOMIC_RELAXED);
+  if (__atomic_load_n(&gate_closed, __ATOMIC_SEQ_CST) == 0 &&
+      __atomic_compare_exchange_n(mutex_of(arena), &expected, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+    return true;
+  __atomic_sub_fetch(&gate_held, 1, __ATOMIC_RELEASE);
+  return false;
 }
 
 bool gb_arena_unlock(uintptr_t arena) {
   /* release: pairs with the acquire in glibc's lll_lock. We change nothing, but our
    * reads must not be moved behind it. */
   const bool awaited = __atomic_exchange_n(mutex_of(arena), 0, __ATOMIC_RELEASE) > 1;
+  __atomic_sub_fetch(&gate_held, 1, __ATOMIC_RELEASE);
   if (awaited)
     gb_os_futex_wake_one(mutex_of(arena));
   return awaited;

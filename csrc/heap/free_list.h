@@ -18,12 +18,6 @@
 #include "heap/arena.h"
 #include "heap/layout.h"
 
-/* Whole pages inside a free chunk. */
-struct gb_span {
-  uintptr_t start;
-  uintptr_t end;
-};
-
 #define GB_SPANS 8192u /* found in one hold at most; 128 KiB of our own memory */
 #ifdef GIVEBACK_SMALL_LISTS /* in tests, so that small images reach every branch */
 #define GB_STRANDS 8u

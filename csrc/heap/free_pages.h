@@ -29,6 +29,31 @@ void gb_free_pages_clear(struct gb_free_pages *pages);
 /* pre: page-aligned, start < end. Fails with GB_NO_MEMORY, having added a part. */
 enum gb_status gb_free_pages_add(struct gb_free_pages *pages, uintptr_t start, uintptr_t end);
 
+/* ---- asking and taking out; these allocate nothing and are hold-safe ---- */
+
+/* The next run of pages of the set in [from, end), or false. */
+bool gb_free_pages_next(struct gb_free_pages *pages, uintptr_t from, uintptr_t end, struct gb_span *run);
+
+void gb_free_pages_remove(struct gb_free_pages *pages, uintptr_t start, uintptr_t end);
+
+/* Bytes of all pages of the set. */
+uint64_t gb_free_pages_bytes(const struct gb_free_pages *pages);
+
+/* ---- sets and the kernel -------------------------------------------------- */
+
+/* Keeps only what is in `other`, too. */
+void gb_free_pages_intersect(struct gb_free_pages *pages, struct gb_free_pages *other);
+
+/* Takes out what is in `other`. */
+void gb_free_pages_subtract(struct gb_free_pages *pages, struct gb_free_pages *other);
+
+/* Adds all of `other`. Fails with GB_NO_MEMORY, having added a part. */
+enum gb_status gb_free_pages_unite(struct gb_free_pages *pages, const struct gb_free_pages *other);
+
+/* Keeps only the pages that are in memory or in swap; or, for `resident` false, only those that are not. */
+enum gb_status gb_free_pages_filter(struct gb_free_pages *pages, const struct gb_residency *residency,
+                                    bool resident);
+
 /* Bytes. A page that is neither resident nor in swap has been returned. */
 struct gb_page_figures {
   uint64_t whole;

@@ -43,6 +43,11 @@
 /* The bin in which malloc files a free chunk of this size (never the unsorted). */
 unsigned gb_bin_of_size(uint64_t size);
 
+/* The first bin whose chunks may hold a whole page inside. */
+static inline unsigned gb_bin_of_page(size_t page) {
+  return gb_bin_of_size(page + GB_CHUNK_FREE_HEADER);
+}
+
 /* ---- malloc_state and heap_info ------------------------------------------ */
 
 #define GB_HEAP_MAX (UINT64_C(64) << 20) /* HEAP_MAX_SIZE without glibc.malloc.hugetlb=2 */

@@ -1,5 +1,6 @@
 #include "heap/locate.h"
 
+#include <dlfcn.h>
 #include <gnu/libc-version.h>
 #include <link.h>
 #include <stdlib.h>
@@ -105,10 +106,24 @@ static enum gb_status hugetlb_wanted(bool *wanted) {
   return GB_OK;
 }
 
+/* The malloc that programs call, but for that of our own preload library, which only passes on: what
+ * is behind it counts. */
+static uintptr_t malloc_in_use(void) {
+  uintptr_t (*behind)(void) = NULL;
+  void *found = dlsym(RTLD_DEFAULT, "giveback_malloc_behind");
+  if (found != NULL) {
+    memcpy(&behind, &found, sizeof found);
+    const uintptr_t address = behind();
+    if (address != 0)
+      return address;
+  }
+  return (uintptr_t)&malloc;
+}
+
 enum gb_status gb_locate(struct gb_location *location) {
   *location = (struct gb_location){0};
   struct search libc = {.address = (uintptr_t)&gnu_get_libc_version, .name = location->libc};
-  struct search provider = {.address = (uintptr_t)&malloc, .name = location->provider};
+  struct search provider = {.address = malloc_in_use(), .name = location->provider};
   (void)dl_iterate_phdr(visit_object, &libc);
   (void)dl_iterate_phdr(visit_object, &provider);
   if (!libc.found || !gb_is_libc_path(location->libc))

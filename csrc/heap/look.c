@@ -22,6 +22,7 @@ struct walk {
   unsigned number; /* of the current list */
   unsigned restarts; /* of it */
   uint64_t unsorted_chunks; /* once that list was walked */
+  bool pages_only;
   bool remembered; /* `before` is filled in */
   struct gb_hold hold;
   unsigned char before[GB_ARENA_MAX_SIZE]; /* the arena when the last hold ended */
@@ -47,9 +48,16 @@ static void begin_list(struct walk *walk) {
   }
 }
 
+static bool is_wanted(const struct walk *walk) {
+  return !walk->pages_only || walk->number == GB_FASTBINS ||
+         walk->number - GB_FASTBINS + 1 >= gb_bin_of_page(walk->hold.page);
+}
+
 static void next_list(struct walk *walk) {
   walk->restarts = 0;
-  ++walk->number;
+  do
+    ++walk->number;
+  while (walk->number < LISTS && !is_wanted(walk));
   begin_list(walk);
 }
 
@@ -85,34 +93,31 @@ static uint64_t budget_left(const struct gb_look *look) {
 
 /* ---- holds ----------------------------------------------------------------- */
 
-static enum gb_status read_arena(struct walk *walk) {
-  struct gb_looker *looker = walk->looker;
+enum gb_status gb_look_fields(struct gb_looker *looker, uintptr_t arena, bool is_main, struct gb_look *look) {
   const struct gb_layout *layout = &looker->layout;
-  struct gb_look *look = walk->look;
-  enum gb_status status = gb_ranges_of_arena(&looker->ranges, layout, walk->arena, looker->heap_header,
-                                             walk->is_main, looker->maps);
+  enum gb_status status =
+      gb_ranges_of_arena(&looker->ranges, layout, arena, looker->heap_header, is_main, looker->maps);
   if (status != GB_OK)
     return status;
 
-  look->system_bytes = gb_load(walk->arena + layout->system_mem);
-  look->max_system_bytes = gb_load(walk->arena + layout->max_system_mem);
-  look->attached_threads = gb_load(walk->arena + layout->attached_threads);
-  look->contiguous =
-      walk->is_main && (gb_load_half(walk->arena + GB_ARENA_FLAGS) & GB_ARENA_NONCONTIGUOUS) == 0;
+  look->system_bytes = gb_load(arena + layout->system_mem);
+  look->max_system_bytes = gb_load(arena + layout->max_system_mem);
+  look->attached_threads = gb_load(arena + layout->attached_threads);
+  look->contiguous = is_main && (gb_load_half(arena + GB_ARENA_FLAGS) & GB_ARENA_NONCONTIGUOUS) == 0;
   look->start = look->contiguous && looker->ranges.count == 1 ? looker->ranges.sorted[0].start : 0;
   if (look->system_bytes > look->max_system_bytes)
     return GB_DOUBT_ARENA;
   if (look->system_bytes == 0)
     return GB_OK;
 
-  look->top = gb_load(walk->arena + layout->top);
+  look->top = gb_load(arena + layout->top);
   const struct gb_range *range = gb_ranges_find(&looker->ranges, look->top);
   if (range == NULL || !gb_is_aligned(look->top, GB_CHUNK_ALIGN) || range->end - look->top < GB_CHUNK_HEADER)
     return GB_DOUBT_TOP;
   look->top_bytes = gb_load(look->top + GB_CHUNK_SIZE) & ~GB_SIZE_FLAGS;
   const uint64_t room = range->end - look->top;
   if (look->top_bytes < GB_CHUNK_MIN || look->top_bytes > room ||
-      (look->top_bytes < room && (!walk->is_main || look->contiguous)))
+      (look->top_bytes < room && (!is_main || look->contiguous)))
     return GB_DOUBT_TOP;
   return GB_OK;
 }
@@ -140,7 +145,7 @@ static bool keeps_positions(const struct walk *walk) {
 /* One hold: from where the last one ended until its time is up. pre: the lock is ours. */
 static enum gb_status walk_lists(struct walk *walk) {
   struct gb_free_list *list = walk->looker->list;
-  enum gb_status status = read_arena(walk);
+  enum gb_status status = gb_look_fields(walk->looker, walk->arena, walk->is_main, walk->look);
   if (status != GB_OK || walk->look->system_bytes == 0)
     return status;
   note_changes(walk);
@@ -227,6 +232,8 @@ enum gb_status gb_look_at(struct gb_looker *looker, uintptr_t arena, bool is_mai
       .arena = arena,
       .is_main = is_main,
       .look = look,
+      .pages_only = options->pages_only,
+      .number = options->pages_only ? GB_FASTBINS : 0,
       .hold =
           {
               .ranges = &looker->ranges,

@@ -57,6 +57,7 @@
 struct gb_look_options {
   uint64_t hold_ns; /* wall time after which a hold ends, if it saw a chunk at all */
   uint64_t patience_ns; /* wall time spent on trying for a busy arena before GB_BUSY */
+  bool pages_only; /* leave out the lists whose chunks are too small to hold a whole page */
   /* Called between holds with what was found; may allocate. NULL: spans are not wanted. */
   void (*spans)(void *context, const struct gb_span *spans, size_t count);
   void *context;
@@ -84,6 +85,11 @@ struct gb_look {
   uint64_t longest_hold_ns; /* wall */
   uint64_t held_ns; /* wall, sum */
 };
+
+/* Learns the arena's ranges and reads its fields, top among them, for this hold.
+ * pre: the lock is held. What gb_ranges_of_arena returns, or GB_DOUBT_*. */
+struct gb_looker;
+enum gb_status gb_look_fields(struct gb_looker *looker, uintptr_t arena, bool is_main, struct gb_look *look);
 
 #define GB_LIST_RESTARTS 3u
 /* For a list of a main arena that is not contiguous, which is walked in one hold or left out. */

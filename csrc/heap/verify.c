@@ -1,10 +1,10 @@
 #include "heap/verify.h"
 
 #include <dlfcn.h>
+#include <gnu/libc-version.h>
 #include <malloc.h>
+#include <stdlib.h>
 #include <string.h>
-
-#define TRIES 8u
 
 /* As glibc 2.33's struct mallinfo2, which older headers do not have. */
 struct mallinfo_wide {
@@ -24,7 +24,11 @@ struct glibc_calls {
 
 static bool look_up(struct glibc_calls *calls) {
   *calls = (struct glibc_calls){0};
-  void *found = dlsym(RTLD_DEFAULT, "mallinfo2");
+  /* Asking an older glibc for it would allocate the text of the error. */
+  const char *version = gnu_get_libc_version();
+  void *found = strncmp(version, "2.", 2) == 0 && strtoul(version + 2, NULL, 10) < 33
+                    ? NULL
+                    : dlsym(RTLD_DEFAULT, "mallinfo2");
   if (found != NULL) {
     memcpy(&calls->wide, &found, sizeof found);
     return true;
@@ -83,12 +87,13 @@ static bool equal(const struct gb_comparison *comparison) {
          ((comparison->ours.keepcost ^ comparison->glibcs.keepcost) & mask) == 0;
 }
 
-static enum gb_status verify(const struct gb_account_options *options, struct gb_comparison *comparison) {
+static enum gb_status verify(const struct gb_account_options *options, struct gb_verify_limits limits,
+                             struct gb_comparison *comparison) {
   *comparison = (struct gb_comparison){.verdict = GB_VERDICT_BUSY};
   struct glibc_calls calls;
   if (!look_up(&calls))
     return GB_NO_LIBC;
-  while (comparison->tries < TRIES) {
+  while (comparison->tries < limits.tries) {
     ++comparison->tries;
     struct gb_account account;
     struct gb_totals before;
@@ -98,7 +103,7 @@ static enum gb_status verify(const struct gb_account_options *options, struct gb
     gb_account_free(&account);
     if (status != GB_OK)
       return status;
-    if (before.chunks + before.fastbins_chunks > GB_VERIFY_MAX_CHUNKS) {
+    if (before.chunks + before.fastbins_chunks > limits.chunks) {
       comparison->verdict = GB_VERDICT_TOO_LARGE;
       return GB_OK;
     }
@@ -124,9 +129,10 @@ static enum gb_status verify(const struct gb_account_options *options, struct gb
   return GB_OK;
 }
 
-enum gb_status gb_verify(const struct gb_account_options *options, struct gb_comparison *comparison) {
+enum gb_status gb_verify(const struct gb_account_options *options, struct gb_verify_limits limits,
+                         struct gb_comparison *comparison) {
   const int cancellation = gb_os_cancellation_off();
-  enum gb_status status = verify(options, comparison);
+  enum gb_status status = verify(options, limits, comparison);
   gb_os_cancellation_restore(cancellation);
   return status;
 }

@@ -26,11 +26,17 @@ struct gb_comparison {
   } ours, glibcs;
 };
 
-#define GB_VERIFY_MAX_CHUNKS 100000u /* about 10 ms of cache misses in mallinfo */
+struct gb_verify_limits {
+  unsigned tries;
+  uint64_t chunks; /* mallinfo is not asked where there are more */
+};
+/* 100,000 chunks: about 10 ms of cache misses in mallinfo. */
+#define GB_VERIFY_LIMITS ((struct gb_verify_limits){.tries = 8, .chunks = 100000})
 
 /* Takes accounts until two of them, one before and one after mallinfo, agree.
  * GB_OK with comparison->verdict, or why no account could be taken. */
-enum gb_status gb_verify(const struct gb_account_options *options, struct gb_comparison *comparison);
+enum gb_status gb_verify(const struct gb_account_options *options, struct gb_verify_limits limits,
+                         struct gb_comparison *comparison);
 
 /* "equal", "different", "busy", "too large". */
 const char *gb_verdict_name(enum gb_verdict verdict);

@@ -3,20 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "os/linux_calls.h"
 #include "os/os.h"
-
-#ifndef SYS_process_madvise
-#define SYS_process_madvise 440
-#endif
-#ifndef SYS_pidfd_open
-#define SYS_pidfd_open 434
-#endif
-/* Linux 6.14: names the calling process without a descriptor (include/uapi/linux/pidfd.h). */
-#define PIDFD_SELF_PROCESS (-10001)
 
 static int seccomp_mode(void) {
   int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);

@@ -149,6 +149,8 @@ static bool collect(void *context, const struct gb_mapping_line *line) {
     maps->entries = grown;
     maps->capacity = capacity;
   }
+  if (maps->notice != NULL)
+    maps->notice(maps->context, line);
   maps->entries[maps->count++] = line->mapping;
   return true;
 }

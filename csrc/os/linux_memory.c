@@ -1,11 +1,9 @@
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -17,7 +15,10 @@ size_t gb_os_page_size(void) {
 
 void *gb_os_alloc(size_t bytes) {
   void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  return memory == MAP_FAILED ? NULL : memory;
+  if (memory == MAP_FAILED)
+    return NULL;
+  (void)madvise(memory, bytes, MADV_DONTFORK);
+  return memory;
 }
 
 void gb_os_free(void *memory, size_t bytes) {
@@ -98,12 +99,6 @@ int gb_os_cancellation_off(void) {
 
 void gb_os_cancellation_restore(int before) {
   (void)pthread_setcancelstate(before, NULL);
-}
-
-void gb_os_futex_wake_one(uint32_t *word) {
-  int saved = errno;
-  (void)syscall(SYS_futex, word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, 0);
-  errno = saved;
 }
 
 void gb_os_sleep_ns(uint64_t nanoseconds) {

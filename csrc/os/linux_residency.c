@@ -160,10 +160,11 @@ static bool answers(const struct gb_residency *residency) {
 
 enum gb_status gb_os_residency_open(struct gb_residency *residency, enum gb_residency_source first) {
   residency->fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+  residency->has_file = residency->fd >= 0;
   for (int source = (int)first; source < GB_RESIDENCY_NONE; ++source) {
     residency->source = (enum gb_residency_source)source;
     bool needs_file = residency->source != GB_RESIDENCY_MINCORE;
-    if ((!needs_file || residency->fd >= 0) && answers(residency))
+    if ((!needs_file || residency->has_file) && answers(residency))
       return GB_OK;
   }
   gb_os_residency_close(residency);
@@ -171,9 +172,9 @@ enum gb_status gb_os_residency_open(struct gb_residency *residency, enum gb_resi
 }
 
 void gb_os_residency_close(struct gb_residency *residency) {
-  if (residency->fd >= 0)
+  if (residency->has_file)
     (void)close(residency->fd);
-  residency->fd = -1;
+  residency->has_file = false;
   residency->source = GB_RESIDENCY_NONE;
 }
 

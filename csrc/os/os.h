@@ -19,7 +19,8 @@
 /* Size of a base page. Hold-safe. */
 size_t gb_os_page_size(void);
 
-/* Private zeroed memory, at least `bytes`; NULL if the kernel refuses. */
+/* Private zeroed memory, at least `bytes`; NULL if the kernel refuses. A fork child does not get
+ * it: these are working tables of a thread, and the child does not have that thread. */
 void *gb_os_alloc(size_t bytes);
 
 /* pre: `memory` came from gb_os_alloc(bytes), or is NULL. */
@@ -71,6 +72,9 @@ struct gb_maps {
   struct gb_mapping *entries;
   size_t count;
   size_t capacity;
+  /* If set, is shown every line while a snapshot is being taken. */
+  void (*notice)(void *context, const struct gb_mapping_line *line);
+  void *context;
 };
 
 /* pre: `maps` is zeroed or holds an earlier snapshot, which is replaced. */
@@ -95,7 +99,8 @@ enum gb_residency_source {
 };
 
 struct gb_residency {
-  int fd; /* /proc/self/pagemap, or -1 */
+  bool has_file; /* so that one of zeros, never opened, closes nothing: 0 is somebody's descriptor */
+  int fd; /* /proc/self/pagemap */
   enum gb_residency_source source;
 };
 
@@ -116,6 +121,41 @@ const char *gb_os_residency_name(enum gb_residency_source source);
  * pre: start is page-aligned; 0 < pages <= GB_RESIDENCY_MAX_PAGES. */
 enum gb_status gb_os_residency_query(const struct gb_residency *residency, uintptr_t start, size_t pages,
                                      uint64_t *resident, uint64_t *swapped);
+
+/* ---- releasing pages ------------------------------------------------------- */
+
+/* Whole pages. */
+struct gb_span {
+  uintptr_t start;
+  uintptr_t end;
+};
+
+struct gb_release {
+  bool many; /* process_madvise on oneself: many ranges a call; else madvise, one a call */
+  unsigned failures; /* in a row, of process_madvise on what madvise then accepted */
+};
+
+/* Chooses the way, by trying it on a page of ours; with `old_kernel`, or under seccomp, nothing is
+ * tried and madvise it is. Needs no descriptor: process_madvise is used where the kernel
+ * knows PIDFD_SELF (Linux 6.14), else programs that close or reuse our descriptor could turn us on
+ * another process. */
+void gb_os_release_open(struct gb_release *release, bool old_kernel);
+
+struct gb_released {
+  uint64_t bytes; /* from the first span on, without gaps, what the kernel took */
+  unsigned calls; /* system calls */
+  unsigned failures; /* of these, that it refused */
+  int error; /* errno of the last failure */
+};
+
+#define GB_RELEASE_SPANS 256u /* of one call at most */
+
+/* MADV_DONTNEED on the spans, in order, until one is refused. GB_OK: all of them. GB_BUSY: try the
+ * rest again later (EAGAIN, EINTR). GB_LOCKED: the span behind `bytes` is locked memory (EINVAL).
+ * GB_STALE: it is not mapped (ENOMEM). GB_RELEASE_REFUSED: anything else. Hold-safe; errno is kept.
+ * pre: count <= GB_RELEASE_SPANS, spans are page-aligned and not empty. */
+enum gb_status gb_os_release(struct gb_release *release, const struct gb_span *spans, size_t count,
+                             struct gb_released *released);
 
 /* ---- signals and locks --------------------------------------------------- */
 
@@ -139,6 +179,85 @@ void gb_os_futex_wake_one(uint32_t *word);
 
 /* Sleeps about `nanoseconds`; an interrupted sleep is not continued. */
 void gb_os_sleep_ns(uint64_t nanoseconds);
+
+/* ---- the engine's thread ---------------------------------------------------- */
+
+/* A thread with a small stack, since mlockall would lock all of it, and all signals blocked. GB_NO_THREAD. */
+enum gb_status gb_os_thread_start(uint64_t *thread, void *(*begin)(void *context), void *context);
+void gb_os_thread_join(uint64_t thread);
+/* Of the calling thread, as ps -L shows it; 15 bytes at most. */
+void gb_os_thread_name(const char *name);
+uint32_t gb_os_thread_id(void);
+uint32_t gb_os_process_id(void);
+
+/* What the other threads of the process used up to now, those that ended included. */
+struct gb_usage {
+  uint64_t cpu_ns;
+  uint64_t faults; /* minor and major */
+};
+void gb_os_usage(struct gb_usage *usage);
+
+/* How the engine's thread sleeps until something happens.
+ *
+ * A timer on the CPU time of the process fires only if the process works, so that an idle one costs
+ * no wake-ups at all (each is 60 us of CPU on a virtual machine). It sends a signal that
+ * only this thread has, blocked, and waits for; no handler ever runs. Where that is not to be had, the
+ * futex word is polled. */
+struct gb_waiter {
+  bool has_timer;
+  int timer; /* of the kernel's */
+  int signal; /* the number; 0 without a timer */
+};
+
+/* Called by the thread that will wait. `plain`: only futex, as under seccomp. */
+void gb_os_waiter_open(struct gb_waiter *waiter, bool plain);
+void gb_os_waiter_close(struct gb_waiter *waiter);
+
+/* Sleeps until *word is not `seen`, gb_os_waiter_wake was called, `timeout_ns` are over or, if cpu_ns is not 0
+ * and there is a timer, the process has used that much CPU time. May return early. */
+void gb_os_wait(struct gb_waiter *waiter, uint32_t *word, uint32_t seen, uint64_t timeout_ns,
+                uint64_t cpu_ns);
+
+/* Wakes it, from another thread of this process, after *word was changed. */
+void gb_os_wake(const struct gb_waiter *waiter, uint32_t thread, uint32_t *word);
+
+/* Waits until *word is not `seen`, for `timeout_ns` at most; the word may be in shared memory. */
+void gb_os_futex_wait(uint32_t *word, uint32_t seen, uint64_t timeout_ns);
+void gb_os_futex_wake_all(uint32_t *word);
+
+/* ---- what the process is subject to ------------------------------------------ */
+
+/* Knowing whether seccomp was set since, without a system call that could end a process that has
+ * it set. See linux_sandbox.c. */
+struct gb_sandbox {
+  bool known; /* gb_os_sandbox_begin was called */
+  bool has_file;
+  int fd; /* /proc/self/status */
+  int mode; /* as in field Seccomp, at the beginning: 0 off, 1 strict, 2 filter */
+  int filters; /* field Seccomp_filters then; -1: this kernel does not tell */
+};
+
+/* At the start of a program, or right after a fork: remembers how things are. 0.3 us without seccomp; with it,
+ * a file is opened, which filters set before must allow since the dynamic linker does it. */
+void gb_os_sandbox_begin(struct gb_sandbox *sandbox);
+void gb_os_sandbox_end(struct gb_sandbox *sandbox);
+
+/* GB_OK: as it was at the beginning. GB_SANDBOX: something was added, or it cannot be known any more: make
+ * no system call but madvise and futex from now on. */
+enum gb_status gb_os_sandbox_check(struct gb_sandbox *sandbox);
+
+/* True if a mapping of this process lies under userfaultfd (VmFlags of smaps: um, uw). Costs
+ * milliseconds a GB. */
+enum gb_status gb_os_userfaultfd(bool *found);
+
+/* ---- shared pages ------------------------------------------------------------- */
+
+/* Memory that other processes can map by a file name in /dev/shm; NULL if there is no such
+ * folder or it is full. No descriptor is kept, a fork child does not get it.
+ * `name` is filled in for gb_os_shared_unlink. Names of processes that are gone are removed. */
+#define GB_SHARED_NAME 80u
+void *gb_os_shared_alloc(size_t bytes, char name[GB_SHARED_NAME]);
+void gb_os_shared_unlink(const char name[GB_SHARED_NAME]);
 
 /* ---- what this kernel can do --------------------------------------------- */
 

@@ -1,0 +1,303 @@
+#include "heap/reach.h"
+
+#include <string.h>
+
+#include "base/align.h"
+#include "base/clock.h"
+
+#define FIRST_PATH 8192u /* 64 KiB of ours */
+#define LARGEST_PATH (UINT32_C(4) << 20) /* 32 MiB, for lists of four million members */
+#define HINTS_AHEAD 24u /* members prefetched before they are visited: enough to hide a cache miss */
+#define MEMBERS_A_CHECK 32u /* visited between two looks at the clock and at the lock's word */
+#define WALK_SHARE 4u /* a hold may last so many times as long as finding the way took */
+
+enum gb_status gb_path_init(struct gb_path *path) {
+  *path =
+      (struct gb_path){.members = gb_os_alloc(FIRST_PATH * sizeof *path->members), .capacity = FIRST_PATH};
+  if (path->members == NULL)
+    return GB_NO_MEMORY;
+  memset(path->members, 0, FIRST_PATH * sizeof *path->members); /* no page fault of ours under the lock */
+  return GB_OK;
+}
+
+void gb_path_grow(struct gb_path *path) {
+  if (path->capacity >= LARGEST_PATH)
+    return;
+  const size_t capacity = 4 * path->capacity;
+  const size_t old_bytes = path->capacity * sizeof *path->members;
+  uintptr_t *grown = gb_os_grow(path->members, old_bytes, capacity * sizeof *path->members);
+  if (grown == NULL)
+    return;
+  memset(grown + path->capacity, 0, capacity * sizeof *path->members - old_bytes);
+  path->members = grown;
+  path->capacity = capacity;
+}
+
+void gb_path_free(struct gb_path *path) {
+  gb_os_free(path->members, path->capacity * sizeof *path->members);
+  *path = (struct gb_path){0};
+}
+
+static void forget(struct gb_reach *reach) {
+  reach->path->count = 0;
+  reach->path->done = 0;
+  reach->deepest = 0;
+}
+
+/* ---- one hold ----------------------------------------------------------------- */
+
+struct hold {
+  struct gb_reach *reach;
+  const struct gb_reach_options *options;
+  struct gb_reach_hold *result;
+  struct gb_look look; /* the arena's fields, as of this hold */
+  size_t page;
+  uint64_t begin_ns;
+  uint64_t end_ns; /* R7 */
+  bool released; /* something was, so the way is paid for */
+  bool top; /* the batch is of the top chunk */
+  size_t at; /* members of this list before the one that is visited */
+  uint64_t bytes; /* in the batch */
+  size_t count;
+  struct gb_span spans[GB_RELEASE_SPANS];
+};
+
+static bool is_awaited(uintptr_t arena) {
+  return __atomic_load_n((const uint32_t *)(arena + GB_ARENA_MUTEX), __ATOMIC_RELAXED) > 1;
+}
+
+/* R7: after the way was found, more time the longer that took. */
+static void extend(struct hold *hold, uint64_t now) {
+  if (hold->released)
+    return;
+  hold->released = true;
+  const uint64_t walked = now - hold->begin_ns;
+  uint64_t length = walked * WALK_SHARE;
+  if (length > hold->options->longest_ns)
+    length = hold->options->longest_ns;
+  if (length < walked + hold->options->pause_ns)
+    length =
+        walked < hold->options->pause_ns / 2 ? hold->options->pause_ns : walked + hold->options->pause_ns;
+  hold->end_ns = hold->begin_ns + length;
+}
+
+static void take_out(struct hold *hold, uint64_t bytes) {
+  for (size_t i = 0; bytes > 0; ++i) {
+    const struct gb_span *span = &hold->spans[i];
+    const uint64_t here = span->end - span->start < bytes ? span->end - span->start : bytes;
+    gb_free_pages_remove(hold->reach->wanted, span->start, span->start + here);
+    bytes -= here;
+  }
+}
+
+/* Nothing is in the batch: whatever was before this member has been dealt with. */
+static void note_done(struct hold *hold) {
+  struct gb_path *path = hold->reach->path;
+  if (!hold->top && path->done < hold->at && hold->at <= path->count)
+    path->done = hold->at;
+}
+
+/* Releases the batch (R6). GB_MORE: the hold is over. */
+static enum gb_status flush(struct hold *hold) {
+  if (hold->count == 0)
+    return GB_OK;
+  const uint64_t before = gb_now_ns();
+  extend(hold, before);
+  struct gb_released released;
+  const enum gb_status status = gb_os_release(hold->reach->release, hold->spans, hold->count, &released);
+  const uint64_t after = gb_now_ns();
+  if (status == GB_OK)
+    gb_batch_learn(hold->reach->batch, (uint32_t)hold->count, hold->bytes, after - before);
+  take_out(hold, released.bytes);
+  if (hold->top)
+    hold->result->top_bytes += released.bytes;
+  else
+    hold->result->bytes += released.bytes;
+  hold->result->calls += released.calls;
+  hold->result->failures += released.failures;
+  if (released.failures != 0)
+    hold->result->error = released.error;
+  hold->count = 0;
+  hold->bytes = 0;
+  if (status != GB_OK)
+    return status;
+  note_done(hold);
+  return after >= hold->end_ns || is_awaited(hold->reach->arena) ? GB_MORE : GB_OK;
+}
+
+/* Adds the wanted pages of [start, end) to the batch, which may be released on the way. */
+static enum gb_status release_wanted(struct hold *hold, uintptr_t start, uintptr_t end) {
+  const struct gb_batch *batch = hold->reach->batch;
+  struct gb_span run;
+  while (start < end && gb_free_pages_next(hold->reach->wanted, start, end, &run)) {
+    const uint64_t room =
+        batch->bytes > hold->bytes ? gb_align_down(batch->bytes - hold->bytes, hold->page) : 0;
+    if (hold->count == GB_RELEASE_SPANS || hold->count >= batch->ranges || room == 0) {
+      const enum gb_status status = flush(hold);
+      if (status != GB_OK)
+        return status;
+      continue;
+    }
+    if (run.end - run.start > room)
+      run.end = run.start + room;
+    hold->spans[hold->count++] = run;
+    hold->bytes += run.end - run.start;
+    start = run.end;
+  }
+  return GB_OK;
+}
+
+/* True if walking on would let somebody wait, or goes on for too long without finding anything. */
+static bool walked_enough(const struct hold *hold) {
+  const uint64_t now = gb_now_ns();
+  if (hold->released)
+    return now >= hold->end_ns || is_awaited(hold->reach->arena);
+  const uint64_t walked = now - hold->begin_ns;
+  return walked >= hold->options->walk_ns ||
+         (walked >= hold->options->pause_ns && is_awaited(hold->reach->arena));
+}
+
+static void hint(const struct gb_path *path, size_t at) {
+  if (at + HINTS_AHEAD < path->count) {
+    __builtin_prefetch((const void *)(path->members[at + HINTS_AHEAD] + GB_CHUNK_SIZE));
+    __builtin_prefetch((const void *)(path->members[at + HINTS_AHEAD] + GB_CHUNK_BK));
+  }
+}
+
+/* True if this place of the list is as it was, and was dealt with (R5). Else the path is what is
+ * visited now. */
+static bool passed_before(struct hold *hold, size_t at, uintptr_t chunk) {
+  struct gb_path *path = hold->reach->path;
+  if (at < path->count && path->members[at] == chunk)
+    return at < path->done;
+  if (at >= path->capacity) {
+    hold->result->path_full = true;
+    return false;
+  }
+  path->members[at] = chunk;
+  path->count = at + 1;
+  if (path->done > at)
+    path->done = at;
+  return false;
+}
+
+/* R2, R3: from the head of a bin to its end, or, backwards, from its end to the head. */
+static enum gb_status walk_bin(struct hold *hold, unsigned bin) {
+  struct gb_reach *reach = hold->reach;
+  const uintptr_t head = gb_bin_head(&reach->looker->layout, reach->arena, bin);
+  const unsigned next_link = reach->backwards ? GB_CHUNK_BK : GB_CHUNK_FD;
+  const unsigned back_link = reach->backwards ? GB_CHUNK_FD : GB_CHUNK_BK;
+  uint64_t total = 0;
+  uintptr_t previous = head;
+  uintptr_t chunk = gb_load(head + next_link);
+  for (hold->at = 0; chunk != head; ++hold->at) {
+    const size_t at = hold->at;
+    if (hold->count == 0)
+      note_done(hold);
+    if (at % MEMBERS_A_CHECK == MEMBERS_A_CHECK - 1 && walked_enough(hold)) {
+      const enum gb_status status = flush(hold);
+      return status == GB_OK ? GB_MORE : status;
+    }
+    hint(reach->path, at);
+    const struct gb_range *range =
+        gb_is_aligned(chunk, GB_CHUNK_ALIGN) ? gb_ranges_find(&reach->looker->ranges, chunk) : NULL;
+    if (range == NULL || range->end - chunk < GB_CHUNK_MIN || gb_load(chunk + back_link) != previous)
+      return GB_DOUBT_LINK;
+    const uint64_t word = gb_load(chunk + GB_CHUNK_SIZE);
+    const uint64_t size = word & ~GB_SIZE_FLAGS;
+    total += size;
+    if ((word & (GB_PREV_INUSE | GB_IS_MMAPPED)) != GB_PREV_INUSE || size < GB_CHUNK_MIN ||
+        !gb_is_aligned(size, GB_CHUNK_ALIGN) || size > range->end - chunk - GB_CHUNK_HEADER ||
+        total > hold->look.system_bytes || (bin != GB_BIN_UNSORTED && gb_bin_of_size(size) != bin))
+      return GB_DOUBT_CHUNK;
+    uintptr_t start;
+    uintptr_t end;
+    gb_interior(chunk, size, hold->page, &start, &end);
+    if (!passed_before(hold, at, chunk) && start < end) {
+      if (gb_load(chunk + size) != size || (gb_load(chunk + size + GB_CHUNK_SIZE) & GB_PREV_INUSE) != 0)
+        return GB_DOUBT_CHUNK;
+      const enum gb_status status = release_wanted(hold, start, end);
+      if (status != GB_OK)
+        return status;
+    }
+    previous = chunk;
+    chunk = gb_load(chunk + next_link);
+  }
+  return flush(hold);
+}
+
+static enum gb_status release_top(struct hold *hold) {
+  uintptr_t start;
+  uintptr_t end;
+  if (hold->look.top == 0)
+    return GB_OK;
+  gb_interior(hold->look.top, hold->look.top_bytes, hold->page, &start, &end);
+  hold->top = true;
+  const enum gb_status status = release_wanted(hold, start, end);
+  return status == GB_OK ? flush(hold) : status;
+}
+
+static void next_bin(struct gb_reach *reach, unsigned first_of_pages) {
+  reach->bin = reach->bin < first_of_pages ? first_of_pages : reach->bin + 1;
+  reach->backwards = false;
+  forget(reach);
+}
+
+/* The hold was over before anything was released. With the hints of this time the next one gets
+ * further; once that is at its end, the list is tried from its other end, then left. */
+static void go_deeper(struct gb_reach *reach, unsigned first_of_pages) {
+  if (reach->path->count > reach->deepest + MEMBERS_A_CHECK) {
+    reach->deepest = reach->path->count;
+    return;
+  }
+  if (!reach->backwards) {
+    reach->backwards = true;
+    forget(reach);
+    return;
+  }
+  ++reach->unreached;
+  next_bin(reach, first_of_pages);
+}
+
+static enum gb_status release_lists(struct hold *hold) {
+  struct gb_reach *reach = hold->reach;
+  const unsigned first_of_pages = gb_bin_of_page(hold->page);
+  enum gb_status status = gb_look_fields(reach->looker, reach->arena, reach->is_main, &hold->look);
+  if (status != GB_OK || hold->look.system_bytes == 0)
+    return status;
+  while (reach->bin < GB_BINS) {
+    status = walk_bin(hold, reach->bin);
+    if (status == GB_MORE && !hold->released)
+      go_deeper(reach, first_of_pages);
+    if (status != GB_OK)
+      return status;
+    next_bin(reach, first_of_pages);
+  }
+  return release_top(hold);
+}
+
+void gb_reach_begin(struct gb_reach *reach, uintptr_t arena, bool is_main, struct gb_free_pages *wanted) {
+  reach->arena = arena;
+  reach->is_main = is_main;
+  reach->wanted = wanted;
+  reach->bin = GB_BIN_UNSORTED;
+  reach->backwards = false;
+  reach->unreached = 0;
+  forget(reach);
+}
+
+enum gb_status gb_reach_release(struct gb_reach *reach, const struct gb_reach_options *options,
+                                struct gb_reach_hold *result) {
+  *result = (struct gb_reach_hold){0};
+  struct hold hold = {.reach = reach, .options = options, .result = result, .page = gb_os_page_size()};
+  gb_ranges_prefetch(&reach->looker->ranges);
+  if (!gb_arena_try_lock(reach->arena))
+    return GB_BUSY;
+  hold.begin_ns = gb_now_ns();
+  hold.end_ns = hold.begin_ns + options->pause_ns;
+  const enum gb_status status = release_lists(&hold);
+  result->awaited = gb_arena_unlock(reach->arena);
+  result->hold_ns = gb_now_ns() - hold.begin_ns;
+  result->held = true;
+  return status;
+}

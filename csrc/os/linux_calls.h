@@ -1,0 +1,16 @@
+/* Numbers of the kernel's interface that the headers of older build machines lack. */
+#ifndef GIVEBACK_OS_LINUX_CALLS_H
+#define GIVEBACK_OS_LINUX_CALLS_H
+
+#include <sys/syscall.h>
+
+#ifndef SYS_process_madvise
+#define SYS_process_madvise 440
+#endif
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+/* Linux 6.14: names the calling process without a descriptor (include/uapi/linux/pidfd.h). */
+#define PIDFD_SELF_PROCESS (-10001)
+
+#endif

@@ -1,0 +1,170 @@
+/* Sleeping and waking: futexes, and a timer that counts the CPU time of the process.
+ *
+ * The timer is the kernel's, by raw system calls: glibc's timer_create allocates, and may start a
+ * thread of its own. */
+#include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "os/os.h"
+
+#define SECOND_NS UINT64_C(1000000000)
+/* What the engine does all the time stays small; a page of stack is for gb_os_release's ranges, and
+ * /proc is read into others. */
+#define STACK_BYTES ((size_t)65536)
+
+static struct timespec timespec_of(uint64_t nanoseconds) {
+  return (struct timespec){
+      .tv_sec = (time_t)(nanoseconds / SECOND_NS),
+      .tv_nsec = (long)(nanoseconds % SECOND_NS),
+  };
+}
+
+/* ---- futexes --------------------------------------------------------------- */
+
+void gb_os_futex_wake_one(uint32_t *word) {
+  int saved = errno;
+  (void)syscall(SYS_futex, word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, 0);
+  errno = saved;
+}
+
+void gb_os_futex_wake_all(uint32_t *word) {
+  int saved = errno;
+  (void)syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+  errno = saved;
+}
+
+void gb_os_futex_wait(uint32_t *word, uint32_t seen, uint64_t timeout_ns) {
+  int saved = errno;
+  const struct timespec timeout = timespec_of(timeout_ns);
+  (void)syscall(SYS_futex, word, FUTEX_WAIT, seen, &timeout, NULL, 0);
+  errno = saved;
+}
+
+/* ---- the waiter -------------------------------------------------------------- */
+
+/* A real-time signal that nobody handles. */
+static int free_signal(void) {
+  for (int number = SIGRTMAX - 1; number > SIGRTMIN; --number) {
+    struct sigaction action;
+    if (sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_DFL)
+      return number;
+  }
+  return 0;
+}
+
+/* As the kernel lays it out: glibc's struct sigevent names the thread only in newer versions. */
+struct kernel_sigevent {
+  union sigval value;
+  int signal;
+  int notify;
+  int thread;
+  int unused[11];
+};
+#define NOTIFY_THREAD 4 /* SIGEV_THREAD_ID */
+
+void gb_os_waiter_open(struct gb_waiter *waiter, bool plain) {
+  *waiter = (struct gb_waiter){0};
+  if (plain)
+    return;
+  const int number = free_signal();
+  struct kernel_sigevent event = {
+      .signal = number,
+      .notify = NOTIFY_THREAD,
+      .thread = (int)gb_os_thread_id(),
+  };
+  if (number == 0 || syscall(SYS_timer_create, CLOCK_PROCESS_CPUTIME_ID, &event, &waiter->timer) != 0)
+    return;
+  waiter->signal = number;
+  waiter->has_timer = true;
+}
+
+void gb_os_waiter_close(struct gb_waiter *waiter) {
+  if (waiter->has_timer)
+    (void)syscall(SYS_timer_delete, waiter->timer);
+  *waiter = (struct gb_waiter){0};
+}
+
+static void set_timer(const struct gb_waiter *waiter, uint64_t cpu_ns) {
+  const struct itimerspec when = {.it_value = timespec_of(cpu_ns)};
+  (void)syscall(SYS_timer_settime, waiter->timer, 0, &when, NULL);
+}
+
+void gb_os_wait(struct gb_waiter *waiter, uint32_t *word, uint32_t seen, uint64_t timeout_ns,
+                uint64_t cpu_ns) {
+  if (!waiter->has_timer) {
+    gb_os_futex_wait(word, seen, timeout_ns);
+    return;
+  }
+  /* Whoever changes the word sends the signal afterwards, so it is pending if we read the old value. */
+  if (__atomic_load_n(word, __ATOMIC_ACQUIRE) != seen)
+    return;
+  if (cpu_ns != 0)
+    set_timer(waiter, cpu_ns);
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, waiter->signal);
+  const struct timespec timeout = timespec_of(timeout_ns);
+  (void)sigtimedwait(&set, NULL, &timeout);
+  if (cpu_ns != 0)
+    set_timer(waiter, 0);
+}
+
+void gb_os_wake(const struct gb_waiter *waiter, uint32_t thread, uint32_t *word) {
+  gb_os_futex_wake_all(word);
+  if (waiter->has_timer)
+    (void)syscall(SYS_tgkill, getpid(), thread, waiter->signal);
+}
+
+/* ---- the thread -------------------------------------------------------------- */
+
+enum gb_status gb_os_thread_start(uint64_t *thread, void *(*begin)(void *context), void *context) {
+  pthread_attr_t attributes;
+  if (pthread_attr_init(&attributes) != 0)
+    return GB_NO_MEMORY;
+  (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
+  /* Born with all signals blocked: a handler must never run in it. */
+  struct gb_signals signals;
+  gb_os_signals_block(&signals);
+  pthread_t created;
+  const int error = pthread_create(&created, &attributes, begin, context);
+  gb_os_signals_restore(&signals);
+  (void)pthread_attr_destroy(&attributes);
+  if (error != 0)
+    return GB_NO_THREAD;
+  *thread = (uint64_t)created;
+  return GB_OK;
+}
+
+void gb_os_thread_name(const char *name) {
+  (void)prctl(PR_SET_NAME, name);
+}
+
+void gb_os_thread_join(uint64_t thread) {
+  (void)pthread_join((pthread_t)thread, NULL);
+}
+
+uint32_t gb_os_thread_id(void) {
+  return (uint32_t)syscall(SYS_gettid);
+}
+
+uint32_t gb_os_process_id(void) {
+  return (uint32_t)getpid();
+}
+
+void gb_os_usage(struct gb_usage *usage) {
+  struct rusage all;
+  struct rusage own;
+  (void)getrusage(RUSAGE_SELF, &all);
+  (void)getrusage(RUSAGE_THREAD, &own);
+  usage->faults = (uint64_t)(all.ru_minflt + all.ru_majflt) - (uint64_t)(own.ru_minflt + own.ru_majflt);
+  usage->cpu_ns = gb_clock_read(CLOCK_PROCESS_CPUTIME_ID) - gb_thread_cpu_ns();
+}

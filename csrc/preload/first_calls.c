@@ -1,0 +1,168 @@
+#include "preload/first_calls.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+
+/* Either makes a process worth a thread: 90 us at the start, which are nothing by then. */
+#define OLD_NS UINT64_C(1000000000)
+#define LARGE_BYTES (UINT64_C(32) << 20)
+/* The clock is read once in so many calls: 5 ns. */
+#define CALLS_A_CLOCK 16u
+
+typedef void *(*malloc_function)(size_t bytes);
+typedef void *(*calloc_function)(size_t count, size_t bytes);
+typedef void *(*realloc_function)(void *memory, size_t bytes);
+
+static void *first_malloc(size_t bytes);
+static void *first_calloc(size_t count, size_t bytes);
+static void *first_realloc(void *memory, size_t bytes);
+
+/* What our three jump to. */
+static malloc_function jump_malloc = first_malloc;
+static calloc_function jump_calloc = first_calloc;
+static realloc_function jump_realloc = first_realloc;
+
+/* What is behind us. */
+static malloc_function next_malloc;
+static calloc_function next_calloc;
+static realloc_function next_realloc;
+
+static struct {
+  const struct gb_first_calls *calls_back;
+  bool any; /* `first` was called */
+  uint64_t calls;
+  uint64_t bytes; /* asked for since it began to count */
+  uint64_t old_at_ns; /* on the coarse clock */
+  uint32_t starting; /* somebody is at it */
+} count;
+
+/* ---- exported ------------------------------------------------------------------------- */
+
+#define EXPORTED __attribute__((visibility("default")))
+
+EXPORTED void *malloc(size_t bytes) {
+  return __atomic_load_n(&jump_malloc, __ATOMIC_RELAXED)(bytes);
+}
+
+EXPORTED void *calloc(size_t members, size_t bytes) {
+  return __atomic_load_n(&jump_calloc, __ATOMIC_RELAXED)(members, bytes);
+}
+
+EXPORTED void *realloc(void *memory, size_t bytes) {
+  return __atomic_load_n(&jump_realloc, __ATOMIC_RELAXED)(memory, bytes);
+}
+
+uintptr_t giveback_malloc_behind(void) {
+  /* Loaded by dlopen, ours is in front of nobody's. */
+  return dlsym(RTLD_DEFAULT, "malloc") == (void *)(uintptr_t)malloc ? (uintptr_t)next_malloc : 0;
+}
+
+/* ---- finding --------------------------------------------------------------------------- */
+
+static void find(const char *name, void *function) {
+  void *found = dlsym(RTLD_NEXT, name);
+  memcpy(function, &found, sizeof found);
+}
+
+void gb_first_calls_find(void) {
+  if (next_realloc != NULL)
+    return;
+  find("malloc", &next_malloc);
+  find("calloc", &next_calloc);
+  find("realloc", &next_realloc);
+}
+
+/* Before the constructor: other libraries' constructors allocate. dlsym does not, if it finds. */
+static void *first_malloc(size_t bytes) {
+  gb_first_calls_find();
+  return next_malloc(bytes);
+}
+
+static void *first_calloc(size_t members, size_t bytes) {
+  gb_first_calls_find();
+  return next_calloc(members, bytes);
+}
+
+static void *first_realloc(void *memory, size_t bytes) {
+  gb_first_calls_find();
+  return next_realloc(memory, bytes);
+}
+
+/* ---- counting --------------------------------------------------------------------------- */
+
+static void jump_to(malloc_function to_malloc, calloc_function to_calloc, realloc_function to_realloc) {
+  __atomic_store_n(&jump_malloc, to_malloc, __ATOMIC_RELAXED);
+  __atomic_store_n(&jump_calloc, to_calloc, __ATOMIC_RELAXED);
+  __atomic_store_n(&jump_realloc, to_realloc, __ATOMIC_RELAXED);
+}
+
+static uint64_t coarse_now(void) {
+  return gb_clock_read(CLOCK_MONOTONIC_COARSE);
+}
+
+static void *counting_malloc(size_t bytes);
+static void *counting_calloc(size_t members, size_t bytes);
+static void *counting_realloc(void *memory, size_t bytes);
+
+static void count_from(uint64_t old_at_ns) {
+  count.old_at_ns = old_at_ns;
+  __atomic_store_n(&count.calls, 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&count.bytes, 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&count.starting, 0, __ATOMIC_RELEASE);
+  jump_to(counting_malloc, counting_calloc, counting_realloc);
+}
+
+/* Figures of several threads may get lost; they only decide when. */
+static void add(uint64_t bytes) {
+  const uint64_t calls = __atomic_load_n(&count.calls, __ATOMIC_RELAXED) + 1;
+  if (!count.any) {
+    count.any = true; /* first: what it does may allocate */
+    count.calls_back->first();
+  }
+  const uint64_t sum = __atomic_load_n(&count.bytes, __ATOMIC_RELAXED) + bytes;
+  __atomic_store_n(&count.calls, calls, __ATOMIC_RELAXED);
+  __atomic_store_n(&count.bytes, sum, __ATOMIC_RELAXED);
+  if (sum < LARGE_BYTES && (calls % CALLS_A_CLOCK != 0 || coarse_now() < count.old_at_ns))
+    return;
+  /* The start allocates: what it calls must not come here again. */
+  if (__atomic_exchange_n(&count.starting, 1, __ATOMIC_ACQUIRE) != 0)
+    return;
+  const int saved = errno;
+  gb_first_calls_pass_on();
+  const uint64_t again_ns = count.calls_back->start();
+  if (again_ns != 0)
+    count_from(coarse_now() + again_ns);
+  errno = saved;
+}
+
+static void *counting_malloc(size_t bytes) {
+  add(bytes);
+  return next_malloc(bytes);
+}
+
+static void *counting_calloc(size_t members, size_t bytes) {
+  size_t product;
+  add(__builtin_mul_overflow(members, bytes, &product) ? 0 : product);
+  return next_calloc(members, bytes);
+}
+
+static void *counting_realloc(void *memory, size_t bytes) {
+  add(bytes);
+  return next_realloc(memory, bytes);
+}
+
+void gb_first_calls_pass_on(void) {
+  jump_to(next_malloc, next_calloc, next_realloc);
+}
+
+void gb_first_calls_count(const struct gb_first_calls *calls) {
+  count.calls_back = calls;
+  count_from(coarse_now() + OLD_NS);
+}

@@ -1,0 +1,33 @@
+/* When to start the engine in a program that knows nothing of us.
+ *
+ * Problem: a thread costs /bin/true a tenth of its life, and makes a single-threaded program a
+ * multi-threaded one; most programs are over before there is anything to give back. So the start waits
+ * until the process is old or large. Only the program's own thread can start it (a single-threaded
+ * process takes no arena locks), and what every program does sooner or later is to allocate.
+ *
+ * So malloc, calloc and realloc are ours until then: they count, and pass on. Afterwards each is one jump
+ * through a pointer, a third of a nanosecond. free is glibc's all the time.
+ */
+#ifndef GIVEBACK_PRELOAD_FIRST_CALLS_H
+#define GIVEBACK_PRELOAD_FIRST_CALLS_H
+
+#include <stdint.h>
+
+/* From the constructor: finds the functions behind ours. */
+void gb_first_calls_find(void);
+
+struct gb_first_calls {
+  void (*first)(void); /* at the first call: what would cost programs that never allocate */
+  uint64_t (*start)(void); /* once the process is old or large: 0, or nanoseconds until to try again */
+};
+
+/* Counts from now on. May be called again in a fork child; `first` is called once. */
+void gb_first_calls_count(const struct gb_first_calls *calls);
+
+/* Never counts again. */
+void gb_first_calls_pass_on(void);
+
+/* Exported: the malloc behind ours, 0 if ours is not in front. */
+__attribute__((visibility("default"))) uintptr_t giveback_malloc_behind(void);
+
+#endif

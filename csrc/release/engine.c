@@ -1,0 +1,402 @@
+#include "release/engine.h"
+
+#include <pthread.h>
+#include <stddef.h>
+
+#include "base/clock.h"
+#include "heap/arena.h"
+#include "release/pace.h"
+#include "release/pass.h"
+#include "release/trim.h"
+
+#define MILLISECOND UINT64_C(1000000)
+/* A refusal may end (RDMA libraries are unloaded, memory is there again): asked again after this. */
+#define RETRY_NS UINT64_C(10000000000)
+
+/* The one engine of this process: all that is global in this layer, with the name of stats.c. */
+static struct gb_engine {
+  uint32_t lock; /* guards starting and stopping; a futex word, 0 free, 1 taken */
+  uint32_t process; /* whose all this is */
+  uint32_t stop; /* the thread shall end */
+  bool runs; /* the thread exists */
+  bool forks_watched; /* gb_engine_after_fork is called in children of fork() */
+  bool early; /* fastbins were switched off when they were empty */
+  uint64_t thread; /* to be joined */
+  struct gb_config config;
+  struct gb_location location;
+  struct gb_sandbox sandbox;
+  struct gb_waiter waiter;
+  struct gb_stats *stats;
+  struct gb_pass pass; /* of the thread */
+} engine;
+
+/* ---- the lock, and forks --------------------------------------------------------------- */
+
+static void forget_parent(void) {
+  engine.lock = 0;
+  engine.stop = 0;
+  engine.runs = false;
+  engine.thread = 0;
+  engine.stats = NULL;
+  engine.process = gb_os_process_id();
+  gb_stats_after_fork();
+  gb_arena_gate_after_fork();
+}
+
+/* Right after fork(): the thread, its tables and the page of stats are the parent's. How seccomp stands must
+ * be asked before the child can put itself under it. */
+void gb_engine_after_fork(void) {
+  forget_parent();
+  if (engine.sandbox.known) {
+    gb_os_sandbox_end(&engine.sandbox);
+    gb_os_sandbox_begin(&engine.sandbox);
+  }
+}
+
+static void take_lock(void) {
+  /* After raw clone() or _Fork() no handler ran. */
+  if (engine.process != gb_os_process_id())
+    forget_parent();
+  uint32_t expected = 0;
+  while (
+      !__atomic_compare_exchange_n(&engine.lock, &expected, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+    gb_os_futex_wait(&engine.lock, 1, MILLISECOND);
+    expected = 0;
+  }
+}
+
+static void give_lock(void) {
+  __atomic_store_n(&engine.lock, 0, __ATOMIC_RELEASE);
+}
+
+void gb_engine_prepare(void) {
+  if (engine.process != gb_os_process_id())
+    forget_parent();
+  if (!engine.sandbox.known)
+    gb_os_sandbox_begin(&engine.sandbox);
+}
+
+void gb_engine_fastbins_are_off(void) {
+  engine.early = true;
+}
+
+/* ---- the thread -------------------------------------------------------------------------- */
+
+static void publish_state(enum gb_engine_state state, enum gb_status reason) {
+  __atomic_store_n(&engine.stats->reason, (uint32_t)reason, __ATOMIC_RELAXED);
+  __atomic_store_n(&engine.stats->state, (uint32_t)state, __ATOMIC_RELAXED);
+}
+
+static void publish_budgets(const struct gb_config *config, struct gb_stats *stats) {
+  stats->policy = (uint32_t)config->policy;
+  stats->cpu_ppm = config->cpu_ppm;
+  stats->duty_ppm = config->duty_ppm;
+  stats->pause_ns = config->pause_ns;
+  stats->age_ns = config->age_ns;
+}
+
+static bool shall_stop(void) {
+  return __atomic_load_n(&engine.stop, __ATOMIC_ACQUIRE) != 0;
+}
+
+static void answer(uint32_t wanted, uint64_t bytes, uint64_t begin_ns) {
+  struct gb_stats *stats = engine.stats;
+  gb_stats_set(&stats->answer_bytes, bytes);
+  gb_stats_set(&stats->answer_ns, gb_now_ns() - begin_ns);
+  /* release: pairs with the acquire of whoever waits for it, who then reads the two above. */
+  __atomic_store_n(&stats->answered, wanted, __ATOMIC_RELEASE);
+  gb_os_futex_wake_all(&stats->answered);
+}
+
+static void wait_for_work(uint64_t timeout_ns, uint64_t cpu_ns) {
+  struct gb_stats *stats = engine.stats;
+  gb_stats_set(&stats->engine_cpu_ns, gb_thread_cpu_ns());
+  gb_os_wait(&engine.waiter, &stats->wanted, __atomic_load_n(&stats->answered, __ATOMIC_RELAXED), timeout_ns,
+             cpu_ns);
+  gb_stats_add(&stats->wakeups, 1);
+}
+
+/* For good: a system call could end the process, so nothing but futex from here on. */
+static void sit_out_sandbox(void) {
+  publish_state(GB_ENGINE_REFUSES, GB_SANDBOX);
+  struct gb_stats *stats = engine.stats;
+  while (!shall_stop()) {
+    const uint32_t wanted = __atomic_load_n(&stats->wanted, __ATOMIC_ACQUIRE);
+    answer(wanted, 0, gb_now_ns());
+    gb_os_futex_wait(&stats->wanted, wanted, RETRY_NS);
+  }
+}
+
+/* One turn under policy `trim`, or as the fallback. */
+static uint64_t trim_once(void) {
+  const uint64_t cpu = gb_thread_cpu_ns();
+  gb_trim(engine.stats);
+  gb_budget_charge(&engine.pass.budget, gb_now_ns(), gb_thread_cpu_ns() - cpu);
+  return 0;
+}
+
+static enum gb_status open_pass(bool plain) {
+  enum gb_status status =
+      gb_pass_open(&engine.pass, &engine.config, engine.stats, &engine.stop, &engine.location, plain);
+  if (status == GB_OK && !engine.early && !engine.config.keep_fastbins)
+    gb_fastbins_empty(&engine.pass);
+  return status;
+}
+
+struct turn {
+  struct gb_pace pace;
+  struct gb_usage seen; /* at the last pass */
+  enum gb_status status; /* of the last pass, or why none can be */
+  bool open; /* engine.pass can be used */
+  bool plain;
+  bool waiting; /* something has to be looked at again */
+  uint64_t nap_ns;
+};
+
+static void run_pass(struct turn *turn, bool all, uint64_t *bytes) {
+  struct gb_pass_result result = {0};
+  if (!turn->open) {
+    gb_pass_close(&engine.pass);
+    turn->status = open_pass(turn->plain);
+    turn->open = turn->status == GB_OK;
+  }
+  if (turn->open)
+    turn->status = gb_pass_run(&engine.pass, all, &result);
+  publish_state(turn->status == GB_OK ? GB_ENGINE_RUNS : GB_ENGINE_REFUSES, turn->status);
+  turn->waiting = result.waiting;
+  *bytes = result.bytes;
+  if (turn->status == GB_OK) {
+    turn->nap_ns = gb_pace_next(&turn->pace, result.changed, result.waiting);
+    const uint64_t budget = gb_budget_wait(&engine.pass.budget, gb_now_ns());
+    if (budget > turn->nap_ns)
+      turn->nap_ns = budget;
+  } else {
+    turn->nap_ns = RETRY_NS;
+    if (gb_trim_may_help(turn->status)) {
+      turn->nap_ns = engine.config.every_ns;
+      (void)trim_once();
+    }
+  }
+}
+
+static void *run(void *unused) {
+  (void)unused;
+  struct gb_stats *stats = engine.stats;
+  struct turn turn = {.plain = engine.sandbox.mode > 0};
+  gb_os_thread_name("giveback");
+  gb_pace_begin(&turn.pace, engine.config.age_ns);
+  gb_budget_begin(&engine.pass.budget, engine.config.cpu_ppm, gb_now_ns());
+  __atomic_store_n(&stats->thread, gb_os_thread_id(), __ATOMIC_RELAXED);
+  gb_os_waiter_open(&engine.waiter, turn.plain);
+  __atomic_store_n(&stats->wake_signal, (uint32_t)engine.waiter.signal, __ATOMIC_RELEASE);
+  const bool trims = engine.config.policy == GB_POLICY_TRIM;
+  bool first = true;
+  while (!shall_stop()) {
+    if (gb_os_sandbox_check(&engine.sandbox) != GB_OK) {
+      sit_out_sandbox();
+      break;
+    }
+    const uint64_t begin = gb_now_ns();
+    const uint32_t wanted = __atomic_load_n(&stats->wanted, __ATOMIC_ACQUIRE);
+    const bool asked = wanted != stats->answered;
+    struct gb_usage usage;
+    gb_os_usage(&usage);
+    const bool active = gb_pace_is_active(usage.cpu_ns - turn.seen.cpu_ns, usage.faults - turn.seen.faults);
+    uint64_t bytes = 0;
+    if (asked || active || turn.waiting || first) {
+      turn.seen = usage;
+      if (trims && !asked && !first)
+        bytes = trim_once();
+      else if (!trims || asked)
+        run_pass(&turn, asked, &bytes);
+      if (trims) {
+        publish_state(GB_ENGINE_RUNS, GB_OK);
+        turn.nap_ns = engine.config.every_ns;
+        turn.waiting = false;
+      }
+      first = false;
+      if (asked)
+        answer(wanted, bytes, begin);
+      wait_for_work(turn.nap_ns, 0);
+    } else if (engine.waiter.has_timer) {
+      wait_for_work(GB_PACE_SETTLED_NS, GB_PACE_ACTIVE_CPU_NS);
+    } else {
+      wait_for_work(GB_PACE_SLOWEST_NS, 0);
+    }
+  }
+  gb_pass_close(&engine.pass);
+  gb_os_waiter_close(&engine.waiter);
+  answer(__atomic_load_n(&stats->wanted, __ATOMIC_ACQUIRE), 0, gb_now_ns());
+  return NULL;
+}
+
+/* ---- starting and stopping ------------------------------------------------------------------ */
+
+static void wake_thread(void) {
+  struct gb_stats *stats = engine.stats;
+  const struct gb_waiter waiter = {
+      .signal = (int)__atomic_load_n(&stats->wake_signal, __ATOMIC_ACQUIRE),
+      .has_timer = __atomic_load_n(&stats->wake_signal, __ATOMIC_RELAXED) != 0,
+  };
+  gb_os_wake(&waiter, __atomic_load_n(&stats->thread, __ATOMIC_RELAXED), &stats->wanted);
+}
+
+static enum gb_status open_stats(void) {
+  bool shared;
+  engine.stats = gb_stats_open(&shared);
+  if (engine.stats == NULL)
+    return GB_NO_MEMORY;
+  publish_budgets(&engine.config, engine.stats);
+  gb_stats_set(&engine.stats->started_ns, gb_clock_read(CLOCK_REALTIME));
+  return GB_OK;
+}
+
+static enum gb_status start_thread(void) {
+  if (gb_os_sandbox_check(&engine.sandbox) != GB_OK)
+    return GB_SANDBOX;
+  enum gb_status status = gb_locate(&engine.location);
+  if (status != GB_OK)
+    return status;
+  status = open_stats();
+  if (status != GB_OK)
+    return status;
+  engine.stop = 0;
+  publish_state(GB_ENGINE_RUNS, GB_OK);
+  status = gb_os_thread_start(&engine.thread, run, NULL);
+  if (status != GB_OK) {
+    gb_stats_close(engine.stats);
+    engine.stats = NULL;
+    return status;
+  }
+  engine.runs = true;
+  return GB_OK;
+}
+
+enum gb_status gb_engine_start(const struct gb_config *config) {
+  if (config->policy == GB_POLICY_OFF)
+    return GB_OFF;
+  take_lock();
+  enum gb_status status = GB_RUNNING;
+  if (!engine.runs) {
+    engine.config = *config;
+    if (engine.stats != NULL)
+      gb_stats_close(engine.stats);
+    engine.stats = NULL;
+    status = start_thread();
+  }
+  give_lock();
+  return status;
+}
+
+void gb_engine_refuse(const struct gb_config *config, enum gb_status reason) {
+  take_lock();
+  if (!engine.runs && engine.stats == NULL) {
+    engine.config = *config;
+    if (open_stats() == GB_OK)
+      publish_state(GB_ENGINE_REFUSES, reason);
+  }
+  give_lock();
+}
+
+/* The preload library watches forks by itself. */
+static void watch_forks(void) {
+  take_lock();
+  if (!engine.forks_watched)
+    engine.forks_watched = pthread_atfork(NULL, NULL, gb_engine_after_fork) == 0;
+  give_lock();
+}
+
+void gb_engine_forks_are_watched(void) {
+  engine.forks_watched = true;
+}
+
+static enum gb_status api_start(const char *text, char message[GB_CONFIG_MESSAGE]) {
+  struct gb_config config;
+  gb_config_default(&config);
+  const enum gb_status status = gb_config_parse(&config, text, message);
+  if (status != GB_OK)
+    return status;
+  gb_engine_prepare();
+  watch_forks();
+  return gb_engine_start(&config);
+}
+
+static enum gb_status api_stop(void) {
+  take_lock();
+  if (engine.runs) {
+    __atomic_store_n(&engine.stop, 1, __ATOMIC_RELEASE);
+    __atomic_add_fetch(&engine.stats->wanted, 1, __ATOMIC_RELEASE);
+    wake_thread();
+    gb_os_thread_join(engine.thread);
+    engine.runs = false;
+  }
+  if (engine.stats != NULL)
+    gb_stats_close(engine.stats);
+  engine.stats = NULL;
+  give_lock();
+  return GB_OK;
+}
+
+static enum gb_status api_release(uint64_t timeout_ns, struct gb_release_answer *answered) {
+  *answered = (struct gb_release_answer){0};
+  take_lock();
+  struct gb_stats *stats = engine.runs ? engine.stats : NULL;
+  if (stats == NULL) {
+    give_lock();
+    return GB_NO_ENGINE;
+  }
+  const uint32_t mine = __atomic_add_fetch(&stats->wanted, 1, __ATOMIC_ACQ_REL);
+  wake_thread();
+  give_lock();
+  const uint64_t begin = gb_now_ns();
+  for (;;) {
+    /* Within the lock: stop() unmaps the page. acquire: pairs with the release in answer(). */
+    take_lock();
+    enum gb_status status = GB_MORE;
+    uint32_t seen = 0;
+    if (!engine.runs || engine.stats != stats) {
+      status = GB_NO_ENGINE;
+    } else {
+      seen = __atomic_load_n(&stats->answered, __ATOMIC_ACQUIRE);
+      if ((int32_t)(seen - mine) >= 0) {
+        answered->bytes = stats->answer_bytes;
+        answered->ns = stats->answer_ns;
+        status = (enum gb_status)__atomic_load_n(&stats->reason, __ATOMIC_RELAXED);
+      }
+    }
+    give_lock();
+    if (status != GB_MORE)
+      return status;
+    const uint64_t passed = gb_now_ns() - begin;
+    if (passed >= timeout_ns)
+      return GB_TIMEOUT;
+    /* Short naps: the page may be gone after each. */
+    gb_os_sleep_ns(timeout_ns - passed < MILLISECOND ? timeout_ns - passed : MILLISECOND);
+  }
+}
+
+static enum gb_status api_stats(struct gb_stats *stats) {
+  take_lock();
+  const enum gb_status status = engine.stats == NULL ? GB_NO_ENGINE : GB_OK;
+  *stats = engine.stats == NULL ? (struct gb_stats){0} : *engine.stats;
+  give_lock();
+  return status;
+}
+
+void gb_engine_at_exit(void) {
+  /* Without the lock, and without waiting for anybody: exit() may have been called anywhere. */
+  if (engine.process == gb_os_process_id())
+    gb_stats_unlink();
+}
+
+const struct gb_engine_api *giveback_engine(void) {
+  static const struct gb_engine_api api = {
+      .abi = GB_ENGINE_ABI,
+      .bytes = sizeof(struct gb_engine_api),
+      .start = api_start,
+      .stop = api_stop,
+      .release = api_release,
+      .stats = api_stats,
+  };
+  return &api;
+}
