@@ -129,11 +129,12 @@ def build_for_all(sources: list[Path], include: Path, name: str) -> Path:
     return program
 
 
-def heap_child() -> Path:
-    """The program tests/children/heap_child.c, with the core of giveback linked into it."""
+def child(name: str) -> Path:
+    """The program tests/children/NAME.c, with the core of giveback linked into it."""
     csrc = ROOT / "csrc"
-    core = [path for layer in ("base", "os", "heap") for path in sorted((csrc / layer).glob("*.c"))]
-    return build_for_all([*core, ROOT / "tests/children/heap_child.c"], csrc, "heap_child")
+    layers = ("base", "os", "heap", "release")
+    core = [path for layer in layers for path in sorted((csrc / layer).glob("*.c"))]
+    return build_for_all([*core, ROOT / "tests/children" / f"{name}.c"], csrc, name)
 
 
 def main() -> int:

@@ -1,6 +1,7 @@
 /* giveback._testing: doors through which tests reach inside. Never installed for users.
  * Addresses are taken as they are given: the tests own that memory. */
 #include "ext/convert.h"
+#include "ext/testing_policy.h"
 
 /* look(arena, is_main, bins_offset, heap_header, hold_ns, patience_ns)
  *   -> (status, look, [(start, end), ...]) over memory that a test made. */
@@ -155,10 +156,22 @@ static PyObject *unlock(PyObject *module, PyObject *argument) {
 }
 
 static PyMethodDef methods[] = {
-    {"look", look, METH_VARARGS, NULL},         {"derive", derive, METH_VARARGS, NULL},
-    {"pages", pages, METH_VARARGS, NULL},       {"maps", maps, METH_NOARGS, NULL},
-    {"bin_of_size", bin_of_size, METH_O, NULL}, {"try_lock", try_lock, METH_O, NULL},
-    {"unlock", unlock, METH_O, NULL},           {0},
+    {"look", look, METH_VARARGS, NULL},
+    {"derive", derive, METH_VARARGS, NULL},
+    {"pages", pages, METH_VARARGS, NULL},
+    {"maps", maps, METH_NOARGS, NULL},
+    {"bin_of_size", bin_of_size, METH_O, NULL},
+    {"try_lock", try_lock, METH_O, NULL},
+    {"unlock", unlock, METH_O, NULL},
+    {"budget", gb_testing_budget, METH_VARARGS, NULL},
+    {"duty", gb_testing_duty, METH_VARARGS, NULL},
+    {"age", gb_testing_age, METH_VARARGS, NULL},
+    {"batch", gb_testing_batch, METH_VARARGS, NULL},
+    {"pace", gb_testing_pace, METH_VARARGS, NULL},
+    {"turns", gb_testing_turns, METH_VARARGS, NULL},
+    {"percentile", gb_testing_percentile, METH_VARARGS, NULL},
+    {"page_sets", gb_testing_page_sets, METH_VARARGS, NULL},
+    {0},
 };
 
 static struct PyModuleDef definition = {

@@ -26,15 +26,15 @@ def get_glibc(version: str) -> glibcs.Glibc:
         pytest.skip(f"glibc {version}: {error}")
 
 
-def ask_heap_child(version: str, *arguments: str, **environment: str) -> dict[str, Any]:
-    """What tests/children/heap_child.c answers on one glibc."""
+def ask_child(program: str, version: str, *arguments: str, **environment: str) -> dict[str, Any]:
+    """What tests/children/PROGRAM.c answers on one glibc."""
     glibc = get_glibc(version)
     try:
-        program = glibcs.heap_child()
+        built = glibcs.child(program)
     except debian.UnavailableError as error:
-        pytest.skip(f"heap_child: {error}")
+        pytest.skip(f"{program}: {error}")
     done = subprocess.run(
-        glibc.command(program, *arguments),
+        glibc.command(built, *arguments),
         capture_output=True,
         text=True,
         timeout=SECONDS,
@@ -44,6 +44,11 @@ def ask_heap_child(version: str, *arguments: str, **environment: str) -> dict[st
     assert done.returncode == 0, (done.returncode, done.stdout, done.stderr)
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
+
+
+def ask_heap_child(version: str, *arguments: str, **environment: str) -> dict[str, Any]:
+    """What tests/children/heap_child.c answers on one glibc."""
+    return ask_child("heap_child", version, *arguments, **environment)
 
 
 def run_python(code: str, *prefix: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,367 @@
+/* The claims of reach.h, each by an arena made by hand whose live bytes are looked at afterwards. */
+#include "heap/reach.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "image.h"
+#include "tap.h"
+
+static const struct variant {
+  unsigned layout;
+  uint64_t header;
+} variants[] = {{0, GB_HEAP_HEADER_OLD}, {0, GB_HEAP_HEADER_NEW}, {1, GB_HEAP_HEADER_NEW}};
+enum { VARIANTS = sizeof variants / sizeof variants[0] };
+
+#define LONG_NS UINT64_C(1000000000)
+
+struct scene {
+  struct image image;
+  struct gb_maps maps;
+  struct gb_looker looker;
+  struct gb_release release;
+  struct gb_batch batch;
+  struct gb_path path;
+  struct gb_free_pages wanted;
+  struct gb_reach reach;
+  struct gb_reach_hold hold; /* the last one */
+  uint64_t bytes; /* of all holds */
+  unsigned holds;
+};
+
+static void scene_begin(struct scene *scene, const struct variant *variant) {
+  memset(scene, 0, sizeof *scene);
+  image_init(&scene->image, variant->layout, variant->header, 32u << 20);
+}
+
+/* Everything is wanted: what is spared is spared by the walk, not by the filter. */
+static void scene_ready(struct scene *scene, bool old_kernel) {
+  CHECK_EQUAL(gb_os_maps_read(&scene->maps), GB_OK);
+  CHECK_EQUAL(gb_looker_init(&scene->looker, &scene->image.layout, scene->image.heap_header, &scene->maps),
+              GB_OK);
+  CHECK_EQUAL(gb_path_init(&scene->path), GB_OK);
+  CHECK_EQUAL(gb_free_pages_init(&scene->wanted), GB_OK);
+  CHECK_EQUAL(gb_free_pages_add(&scene->wanted, scene->image.heap, scene->image.heap + (64u << 20)), GB_OK);
+  gb_os_release_open(&scene->release, old_kernel);
+  gb_batch_begin(&scene->batch, LONG_NS);
+  scene->reach = (struct gb_reach){
+      .looker = &scene->looker, .release = &scene->release, .batch = &scene->batch, .path = &scene->path};
+  gb_reach_begin(&scene->reach, scene->image.arena, false, &scene->wanted);
+}
+
+static void scene_end(struct scene *scene) {
+  CHECK_EQUAL(gb_load_half(scene->image.arena), 0); /* the lock is free, whatever happened */
+  gb_looker_free(&scene->looker);
+  gb_os_maps_free(&scene->maps);
+  gb_path_free(&scene->path);
+  gb_free_pages_free(&scene->wanted);
+  image_free(&scene->image);
+}
+
+static enum gb_status hold_once(struct scene *scene, uint64_t pause_ns) {
+  const struct gb_reach_options options = {.pause_ns = pause_ns, .longest_ns = pause_ns, .walk_ns = LONG_NS};
+  const enum gb_status status = gb_reach_release(&scene->reach, &options, &scene->hold);
+  scene->bytes += scene->hold.bytes + scene->hold.top_bytes;
+  scene->holds += scene->hold.held ? 1 : 0;
+  return status;
+}
+
+static enum gb_status release_all(struct scene *scene, uint64_t pause_ns) {
+  enum gb_status status;
+  unsigned tries = 0;
+  do {
+    status = hold_once(scene, pause_ns);
+    if (scene->hold.path_full)
+      gb_path_grow(&scene->path);
+  } while (status == GB_MORE && ++tries < 1000000);
+  return status;
+}
+
+/* Live chunks full of a byte that must stay, free ones of a byte that must go. */
+enum { LIVE = 0x4c, FREE = 0x46 };
+
+static uintptr_t live(struct image *image, uint64_t size) {
+  const uintptr_t chunk = image_live(image, size);
+  memset((void *)(chunk + GB_CHUNK_HEADER), LIVE, size - GB_CHUNK_HEADER);
+  return chunk;
+}
+
+static uintptr_t hole(struct image *image, uint64_t size, unsigned bin) {
+  const uintptr_t chunk = image_free_chunk(image, size, bin);
+  memset((void *)(chunk + GB_CHUNK_FREE_HEADER), FREE, size - GB_CHUNK_FREE_HEADER);
+  return chunk;
+}
+
+static bool is_filled(uintptr_t chunk, uint64_t size, size_t skip, char with) {
+  for (uint64_t i = skip; i < size; ++i) {
+    if (((const char *)chunk)[i] != with)
+      return false;
+  }
+  return true;
+}
+
+/* ---- R1, R2, R4: exactly the interiors ---------------------------------------------------- */
+
+enum { HOLES = 300 };
+
+static void exactly_the_interiors_are_released(void) {
+  for (unsigned v = 0; v < VARIANTS; ++v) {
+    for (unsigned old_kernel = 0; old_kernel < 2; ++old_kernel) {
+      for (uint64_t pause = 1; pause <= LONG_NS; pause *= 1000000000) {
+        struct scene scene;
+        scene_begin(&scene, &variants[v]);
+        uintptr_t lives[HOLES];
+        uintptr_t holes[HOLES];
+        uint64_t sizes[HOLES];
+        uint64_t expected = 0;
+        for (unsigned i = 0; i < HOLES; ++i) {
+          lives[i] = live(&scene.image, 48 + 16 * (i % 50));
+          sizes[i] = 64 + (uint64_t)i * 1136 % 40000 / 16 * 16;
+          holes[i] = hole(&scene.image, sizes[i], i % 3 == 0 ? GB_BIN_UNSORTED : gb_bin_of_size(sizes[i]));
+          uintptr_t start;
+          uintptr_t end;
+          gb_interior(holes[i], sizes[i], 4096, &start, &end);
+          expected += start < end ? end - start : 0;
+        }
+        (void)live(&scene.image, 32);
+        image_finish(&scene.image);
+        const uintptr_t top = gb_load(scene.image.arena + scene.image.layout.top);
+        uintptr_t start;
+        uintptr_t end;
+        gb_interior(top, gb_load(top + GB_CHUNK_SIZE) & ~GB_SIZE_FLAGS, 4096, &start, &end);
+        memset((void *)(top + GB_CHUNK_HEADER), FREE, end - top - GB_CHUNK_HEADER);
+        scene_ready(&scene, old_kernel != 0);
+        CHECK_EQUAL(release_all(&scene, pause), GB_OK);
+        CHECK_EQUAL(scene.bytes, expected + (end - start));
+        CHECK(pause > 1 ? scene.holds == 1 : scene.holds > 1);
+        for (unsigned i = 0; i < HOLES; ++i) {
+          CHECK(is_filled(lives[i], 48 + 16 * (i % 50), GB_CHUNK_HEADER, LIVE));
+          gb_interior(holes[i], sizes[i], 4096, &start, &end);
+          if (start >= end) {
+            CHECK(is_filled(holes[i], sizes[i], GB_CHUNK_FREE_HEADER, FREE));
+          } else {
+            CHECK(is_filled(holes[i], start - holes[i], GB_CHUNK_FREE_HEADER, FREE));
+            CHECK(is_filled(start, end - start, 0, 0));
+            CHECK(is_filled(end, holes[i] + sizes[i] - end, 0, FREE));
+          }
+        }
+        scene_end(&scene);
+      }
+    }
+  }
+}
+
+/* ---- R2, R5: nothing kept from another hold is believed --------------------------------------- */
+
+/* What a program could write into a live block so that it looks like the member that we remember:
+ * header, links to real members, and the words behind it. */
+static void forge(uintptr_t chunk, uint64_t size, uintptr_t next, uintptr_t previous) {
+  image_set(chunk + GB_CHUNK_SIZE, size | GB_PREV_INUSE | GB_NON_MAIN_ARENA);
+  image_set(chunk + GB_CHUNK_FD, next);
+  image_set(chunk + GB_CHUNK_BK, previous);
+  image_set(chunk + size, size);
+  image_set(chunk + size + GB_CHUNK_SIZE, 64);
+}
+
+/* Between two holds a member is taken and its block gets bytes that imitate it in every detail, also towards
+ * the members beside it; the path remembers its place. */
+static void a_forged_member_is_not_released(void) {
+  for (unsigned v = 0; v < VARIANTS; ++v) {
+    struct scene scene;
+    scene_begin(&scene, &variants[v]);
+    const uint64_t size = 40000;
+    uintptr_t holes[HOLES];
+    for (unsigned i = 0; i < HOLES; ++i) {
+      (void)live(&scene.image, 64);
+      holes[i] = hole(&scene.image, size, GB_BIN_UNSORTED);
+    }
+    (void)live(&scene.image, 32);
+    image_finish(&scene.image);
+    scene_ready(&scene, false);
+    /* A hold or two: the path knows some members, and there is more to do. */
+    CHECK_EQUAL(hold_once(&scene, 1), GB_MORE);
+    CHECK_EQUAL(hold_once(&scene, 1), GB_MORE);
+    CHECK(scene.path.count > 0);
+    /* Every member but the last two is taken and imitated; the real list is those two. */
+    const uintptr_t head = gb_bin_head(&scene.image.layout, scene.image.arena, GB_BIN_UNSORTED);
+    for (unsigned i = 2; i < HOLES; ++i) {
+      const uintptr_t next = gb_load(holes[i] + GB_CHUNK_FD);
+      const uintptr_t previous = gb_load(holes[i] + GB_CHUNK_BK);
+      image_unlink(&scene.image, holes[i]);
+      memset((void *)(holes[i] + GB_CHUNK_HEADER), LIVE, size - GB_CHUNK_HEADER);
+      forge(holes[i], size, next, previous == head ? holes[i] : previous);
+    }
+    const enum gb_status status = release_all(&scene, LONG_NS);
+    CHECK_EQUAL(status, GB_OK);
+    for (unsigned i = 2; i < HOLES; ++i)
+      CHECK(is_filled(holes[i], size, GB_CHUNK_FREE_HEADER, LIVE));
+    CHECK_EQUAL(gb_load(holes[0] + size / 2), 0); /* the real ones went */
+    scene_end(&scene);
+  }
+}
+
+/* ---- R3: damage stops it ------------------------------------------------------------------------ */
+
+static void damage_releases_nothing_more(void) {
+  enum { WAYS = 8 };
+  for (unsigned way = 0; way < WAYS; ++way) {
+    struct scene scene;
+    scene_begin(&scene, &variants[1]);
+    const uint64_t size = 40000;
+    uintptr_t holes[20];
+    for (unsigned i = 0; i < 20; ++i) {
+      (void)live(&scene.image, 64);
+      holes[i] = hole(&scene.image, size, gb_bin_of_size(size));
+    }
+    const uintptr_t victim = live(&scene.image, 50000);
+    image_finish(&scene.image);
+    const uintptr_t first = holes[19]; /* the list begins with what was freed last */
+    switch (way) {
+    case 0: /* the list leads into a live block that imitates a chunk, but not its back link */
+      forge(victim + 64, 40000, first, holes[0]);
+      image_set(first + GB_CHUNK_FD, victim + 64);
+      break;
+    case 1:
+      image_set(first + GB_CHUNK_SIZE, (size + 8192) | GB_PREV_INUSE);
+      break;
+    case 2:
+      image_set(first + GB_CHUNK_SIZE, UINT64_C(1) << 40 | GB_PREV_INUSE);
+      break;
+    case 3:
+      image_set(first + size, size - 4096);
+      break;
+    case 4:
+      image_set(first + size + GB_CHUNK_SIZE, 64 | GB_PREV_INUSE); /* in use, says the one behind */
+      break;
+    case 5:
+      image_set(first + GB_CHUNK_FD, 0x10);
+      break;
+    case 6:
+      image_set(first + GB_CHUNK_SIZE, size | GB_PREV_INUSE | GB_IS_MMAPPED);
+      break;
+    default:
+      image_set(first + GB_CHUNK_FD, (uintptr_t)&scene); /* readable, not the arena's */
+    }
+    scene_ready(&scene, false);
+    const enum gb_status status = release_all(&scene, LONG_NS);
+    CHECK(status == GB_DOUBT_LINK || status == GB_DOUBT_CHUNK);
+    CHECK(scene.bytes <= size);
+    CHECK(way == 0 || is_filled(victim, 50000, GB_CHUNK_HEADER, LIVE));
+    CHECK(is_filled(victim + 64 + 4096, 30000, 0, LIVE));
+    scene_end(&scene);
+  }
+}
+
+/* ---- R7: who waits gets the lock ------------------------------------------------------------------ */
+
+static void a_busy_arena_is_left_alone(void) {
+  struct scene scene;
+  scene_begin(&scene, &variants[1]);
+  (void)live(&scene.image, 64);
+  (void)hole(&scene.image, 40000, GB_BIN_UNSORTED);
+  (void)live(&scene.image, 32);
+  image_finish(&scene.image);
+  scene_ready(&scene, false);
+  CHECK(gb_arena_try_lock(scene.image.arena));
+  CHECK_EQUAL(hold_once(&scene, LONG_NS), GB_BUSY);
+  CHECK_EQUAL(scene.bytes, 0);
+  (void)gb_arena_unlock(scene.image.arena);
+  CHECK_EQUAL(hold_once(&scene, LONG_NS), GB_OK);
+  scene_end(&scene);
+}
+
+static void a_closed_gate_is_a_busy_arena(void) {
+  struct scene scene;
+  scene_begin(&scene, &variants[1]);
+  image_finish(&scene.image);
+  gb_arena_gate_close();
+  CHECK(!gb_arena_try_lock(scene.image.arena));
+  gb_arena_gate_open();
+  CHECK(gb_arena_try_lock(scene.image.arena));
+  (void)gb_arena_unlock(scene.image.arena);
+  image_free(&scene.image);
+}
+
+/* As a thread that wants the lock: the word becomes 2 as soon as it is taken, by whomever. */
+static void *want(void *argument) {
+  uint32_t *word = argument;
+  for (;;) {
+    uint32_t taken = 1;
+    if (__atomic_compare_exchange_n(word, &taken, 2, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+      return NULL;
+  }
+}
+
+static bool a_waiter_was_seen(void) {
+  struct scene scene;
+  scene_begin(&scene, &variants[1]);
+  for (unsigned i = 0; i < 1400; ++i) {
+    (void)live(&scene.image, 64);
+    (void)hole(&scene.image, 20000, GB_BIN_UNSORTED);
+  }
+  (void)live(&scene.image, 32);
+  image_finish(&scene.image);
+  scene_ready(&scene, true);
+  scene.batch.ranges = 4;
+  pthread_t thread;
+  CHECK_EQUAL(pthread_create(&thread, NULL, want, (void *)(scene.image.arena + GB_ARENA_MUTEX)), 0);
+  /* The pause is far longer than all of it takes: only the waiter can end the hold early. */
+  const enum gb_status status = hold_once(&scene, LONG_NS);
+  const bool awaited = scene.hold.awaited;
+  if (status == GB_MORE)
+    CHECK(awaited);
+  CHECK(status == GB_MORE || status == GB_OK);
+  if (!awaited)
+    CHECK(gb_arena_try_lock(scene.image.arena)); /* it has not run yet: now it gets its chance */
+  (void)pthread_join(thread, NULL);
+  if (!awaited)
+    (void)gb_arena_unlock(scene.image.arena);
+  CHECK_EQUAL(release_all(&scene, LONG_NS), GB_OK);
+  scene_end(&scene);
+  return status == GB_MORE;
+}
+
+static void somebody_who_waits_ends_the_hold(void) {
+  bool seen = false;
+  for (unsigned tries = 0; tries < 200 && !seen; ++tries)
+    seen = a_waiter_was_seen();
+  CHECK(seen);
+}
+
+/* ---- the filter --------------------------------------------------------------------------------- */
+
+static void only_wanted_pages_are_released(void) {
+  struct scene scene;
+  scene_begin(&scene, &variants[2]);
+  (void)live(&scene.image, 64);
+  const uintptr_t first = hole(&scene.image, 100000, GB_BIN_UNSORTED);
+  (void)live(&scene.image, 64);
+  const uintptr_t second = hole(&scene.image, 100000, GB_BIN_UNSORTED);
+  (void)live(&scene.image, 32);
+  image_finish(&scene.image);
+  scene_ready(&scene, false);
+  gb_free_pages_clear(&scene.wanted);
+  const uintptr_t start = (second + 8191) & ~(uintptr_t)4095;
+  CHECK_EQUAL(gb_free_pages_add(&scene.wanted, start, start + 3 * 4096), GB_OK);
+  CHECK_EQUAL(gb_free_pages_add(&scene.wanted, start + 5 * 4096, start + 6 * 4096), GB_OK);
+  CHECK_EQUAL(release_all(&scene, LONG_NS), GB_OK);
+  CHECK_EQUAL(scene.bytes, 4 * 4096);
+  CHECK_EQUAL(gb_free_pages_bytes(&scene.wanted), 0);
+  CHECK(is_filled(first, 100000, GB_CHUNK_FREE_HEADER, FREE));
+  CHECK(is_filled(start, 3 * (size_t)4096, 0, 0));
+  CHECK(is_filled(start + 3 * (size_t)4096, 2 * (size_t)4096, 0, FREE));
+  CHECK(is_filled(start + 5 * (size_t)4096, 4096, 0, 0));
+  scene_end(&scene);
+}
+
+int main(void) {
+  RUN(exactly_the_interiors_are_released);
+  RUN(a_forged_member_is_not_released);
+  RUN(damage_releases_nothing_more);
+  RUN(a_busy_arena_is_left_alone);
+  RUN(a_closed_gate_is_a_busy_arena);
+  RUN(somebody_who_waits_ends_the_hold);
+  RUN(only_wanted_pages_are_released);
+  FINISH();
+}
