@@ -1,6 +1,7 @@
 /* giveback._native: the C side as Python sees it. Statuses are returned as numbers,
  * the package turns them into exceptions; words for them come from status_text(). */
 #include "ext/convert.h"
+#include "release/stats.h"
 
 static PyObject *account(PyObject *module, PyObject *arguments, PyObject *keywords) {
   (void)module;
@@ -137,6 +138,14 @@ static int execute(PyObject *module) {
       {"NO_PROC", GB_NO_PROC},
       {"NO_MEMORY", GB_NO_MEMORY},
       {"NO_RESIDENCY", GB_NO_RESIDENCY},
+      {"BAD_CONFIG", GB_BAD_CONFIG},
+      {"NO_THREAD", GB_NO_THREAD},
+      {"NO_ENGINE", GB_NO_ENGINE},
+      {"RUNNING", GB_RUNNING},
+      {"TIMEOUT", GB_TIMEOUT},
+      {"OFF", GB_OFF},
+      {"OTHER_ENGINE", GB_OTHER_ENGINE},
+      {"SANDBOX", GB_SANDBOX},
       {"FOREIGN_ALLOCATOR", GB_FOREIGN_ALLOCATOR},
       {"NO_LIBC", GB_NO_LIBC},
       {"SECOND_LIBC", GB_SECOND_LIBC},
@@ -151,6 +160,9 @@ static int execute(PyObject *module) {
       {"DOUBT_FIGURES", GB_DOUBT_FIGURES},
       {"DEFAULT_HOLD_NS", (int)GB_DEFAULT_HOLD_NS},
       {"DEFAULT_PATIENCE_NS", (int)GB_DEFAULT_PATIENCE_NS},
+      {"ENGINE_NONE", GB_ENGINE_NONE},
+      {"ENGINE_RUNS", GB_ENGINE_RUNS},
+      {"ENGINE_REFUSES", GB_ENGINE_REFUSES},
       {"FEATURE_NO", GB_FEATURE_NO},
       {"FEATURE_YES", GB_FEATURE_YES},
       {"FEATURE_UNTRIED", GB_FEATURE_UNTRIED},

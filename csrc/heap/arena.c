@@ -65,7 +65,7 @@ static void lay_out(struct gb_ranges *ranges, void *table, size_t capacity) {
   ranges->chain = (uintptr_t *)(void *)(ranges->sorted + capacity);
   ranges->capacity = capacity;
   ranges->count = 0;
-  ranges->last = 0;
+  memset(ranges->near, 0, sizeof ranges->near);
 }
 
 enum gb_status gb_ranges_init(struct gb_ranges *ranges) {
@@ -213,7 +213,7 @@ static enum gb_status ranges_of_main_arena(struct gb_ranges *ranges, const struc
 enum gb_status gb_ranges_of_arena(struct gb_ranges *ranges, const struct gb_layout *layout, uintptr_t arena,
                                   uint64_t heap_header, bool is_main, const struct gb_maps *maps) {
   ranges->count = 0;
-  ranges->last = 0;
+  memset(ranges->near, 0, sizeof ranges->near);
   ranges->sorted[0] = (struct gb_range){0}; /* what an empty table finds: nothing */
   return is_main ? ranges_of_main_arena(ranges, layout, arena, maps)
                  : ranges_of_thread_arena(ranges, layout, arena, heap_header, maps);

@@ -46,12 +46,13 @@ struct gb_range {
   uintptr_t start;
   uintptr_t end;
 };
+#define GB_RANGES_NEAR 128u
 struct gb_ranges {
   struct gb_range *sorted;
   uintptr_t *chain; /* heap addresses, newest first, as last walked */
   size_t count;
   size_t capacity;
-  size_t last; /* where the last address was found */
+  uint32_t near[GB_RANGES_NEAR]; /* where the last address of the same 64 MiB (modulo the table) was found */
 };
 
 #define GB_RANGES_FIRST 64u /* 4 GiB of thread arena; grown between holds when needed */
@@ -76,7 +77,9 @@ enum gb_status gb_ranges_of_arena(struct gb_ranges *ranges, const struct gb_layo
 
 /* The range that holds `address`, or NULL. Hold-safe. */
 static inline const struct gb_range *gb_ranges_find(struct gb_ranges *ranges, uintptr_t address) {
-  const struct gb_range *hit = &ranges->sorted[ranges->last];
+  /* A list in random order goes from heap to heap: a search for each member would cost more than all the rest. */
+  uint32_t *near = &ranges->near[(address / GB_HEAP_MAX) % GB_RANGES_NEAR];
+  const struct gb_range *hit = &ranges->sorted[*near];
   if (address >= hit->start && address < hit->end)
     return hit;
   size_t low = 0;
@@ -90,7 +93,7 @@ static inline const struct gb_range *gb_ranges_find(struct gb_ranges *ranges, ui
   }
   if (low == ranges->count || ranges->sorted[low].start > address)
     return NULL;
-  ranges->last = low;
+  *near = (uint32_t)low;
   return &ranges->sorted[low];
 }
 

@@ -5,43 +5,21 @@
 #include "base/align.h"
 #include "base/clock.h"
 
-#define FIRST_PATH 8192u /* 64 KiB of ours */
-#define LARGEST_PATH (UINT32_C(4) << 20) /* 32 MiB, for lists of four million members */
-#define HINTS_AHEAD 24u /* members prefetched before they are visited: enough to hide a cache miss */
 #define MEMBERS_A_CHECK 32u /* visited between two looks at the clock and at the lock's word */
+/* Holds in a row that may get nowhere: each is allowed to walk twice as long, as long as nobody waits. */
+#define MOST_STUCK 4u
 #define WALK_SHARE 4u /* a hold may last so many times as long as finding the way took */
 
-enum gb_status gb_path_init(struct gb_path *path) {
-  *path =
-      (struct gb_path){.members = gb_os_alloc(FIRST_PATH * sizeof *path->members), .capacity = FIRST_PATH};
-  if (path->members == NULL)
-    return GB_NO_MEMORY;
-  memset(path->members, 0, FIRST_PATH * sizeof *path->members); /* no page fault of ours under the lock */
-  return GB_OK;
-}
-
-void gb_path_grow(struct gb_path *path) {
-  if (path->capacity >= LARGEST_PATH)
-    return;
-  const size_t capacity = 4 * path->capacity;
-  const size_t old_bytes = path->capacity * sizeof *path->members;
-  uintptr_t *grown = gb_os_grow(path->members, old_bytes, capacity * sizeof *path->members);
-  if (grown == NULL)
-    return;
-  memset(grown + path->capacity, 0, capacity * sizeof *path->members - old_bytes);
-  path->members = grown;
-  path->capacity = capacity;
-}
-
-void gb_path_free(struct gb_path *path) {
-  gb_os_free(path->members, path->capacity * sizeof *path->members);
-  *path = (struct gb_path){0};
-}
-
 static void forget(struct gb_reach *reach) {
-  reach->path->count = 0;
-  reach->path->done = 0;
+  gb_path_forget(&reach->paths[0]);
+  gb_path_forget(&reach->paths[1]);
+  reach->backwards = false;
   reach->deepest = 0;
+  reach->stuck = 0;
+}
+
+static struct gb_path *path_of(const struct gb_reach *reach) {
+  return &reach->paths[reach->backwards ? 1 : 0];
 }
 
 /* ---- one hold ----------------------------------------------------------------- */
@@ -86,13 +64,14 @@ static void take_out(struct hold *hold, uint64_t bytes) {
     const struct gb_span *span = &hold->spans[i];
     const uint64_t here = span->end - span->start < bytes ? span->end - span->start : bytes;
     gb_free_pages_remove(hold->reach->wanted, span->start, span->start + here);
+    hold->reach->left -= here;
     bytes -= here;
   }
 }
 
 /* Nothing is in the batch: whatever was before this member has been dealt with. */
 static void note_done(struct hold *hold) {
-  struct gb_path *path = hold->reach->path;
+  struct gb_path *path = path_of(hold->reach);
   if (!hold->top && path->done < hold->at && hold->at <= path->count)
     path->done = hold->at;
 }
@@ -153,32 +132,8 @@ static bool walked_enough(const struct hold *hold) {
   if (hold->released)
     return now >= hold->end_ns || is_awaited(hold->reach->arena);
   const uint64_t walked = now - hold->begin_ns;
-  return walked >= hold->options->walk_ns ||
+  return walked >= hold->options->walk_ns << hold->reach->stuck ||
          (walked >= hold->options->pause_ns && is_awaited(hold->reach->arena));
-}
-
-static void hint(const struct gb_path *path, size_t at) {
-  if (at + HINTS_AHEAD < path->count) {
-    __builtin_prefetch((const void *)(path->members[at + HINTS_AHEAD] + GB_CHUNK_SIZE));
-    __builtin_prefetch((const void *)(path->members[at + HINTS_AHEAD] + GB_CHUNK_BK));
-  }
-}
-
-/* True if this place of the list is as it was, and was dealt with (R5). Else the path is what is
- * visited now. */
-static bool passed_before(struct hold *hold, size_t at, uintptr_t chunk) {
-  struct gb_path *path = hold->reach->path;
-  if (at < path->count && path->members[at] == chunk)
-    return at < path->done;
-  if (at >= path->capacity) {
-    hold->result->path_full = true;
-    return false;
-  }
-  path->members[at] = chunk;
-  path->count = at + 1;
-  if (path->done > at)
-    path->done = at;
-  return false;
 }
 
 /* R2, R3: from the head of a bin to its end, or, backwards, from its end to the head. */
@@ -187,10 +142,15 @@ static enum gb_status walk_bin(struct hold *hold, unsigned bin) {
   const uintptr_t head = gb_bin_head(&reach->looker->layout, reach->arena, bin);
   const unsigned next_link = reach->backwards ? GB_CHUNK_BK : GB_CHUNK_FD;
   const unsigned back_link = reach->backwards ? GB_CHUNK_FD : GB_CHUNK_BK;
+  struct gb_path *path = path_of(reach);
+  const struct gb_path *other = &reach->paths[reach->backwards ? 0 : 1];
+  /* From here on it was dealt with from the other end. */
+  const uintptr_t meeting = other->done > 0 ? other->members[other->done - 1] : head;
+  bool full = false;
   uint64_t total = 0;
   uintptr_t previous = head;
   uintptr_t chunk = gb_load(head + next_link);
-  for (hold->at = 0; chunk != head; ++hold->at) {
+  for (hold->at = 0; chunk != head && chunk != meeting; ++hold->at) {
     const size_t at = hold->at;
     if (hold->count == 0)
       note_done(hold);
@@ -198,7 +158,7 @@ static enum gb_status walk_bin(struct hold *hold, unsigned bin) {
       const enum gb_status status = flush(hold);
       return status == GB_OK ? GB_MORE : status;
     }
-    hint(reach->path, at);
+    gb_path_hint(path, at);
     const struct gb_range *range =
         gb_is_aligned(chunk, GB_CHUNK_ALIGN) ? gb_ranges_find(&reach->looker->ranges, chunk) : NULL;
     if (range == NULL || range->end - chunk < GB_CHUNK_MIN || gb_load(chunk + back_link) != previous)
@@ -213,7 +173,10 @@ static enum gb_status walk_bin(struct hold *hold, unsigned bin) {
     uintptr_t start;
     uintptr_t end;
     gb_interior(chunk, size, hold->page, &start, &end);
-    if (!passed_before(hold, at, chunk) && start < end) {
+    const bool passed = gb_path_pass(path, at, chunk, &full);
+    if (full)
+      hold->result->full = path;
+    if (!passed && start < end) {
       if (gb_load(chunk + size) != size || (gb_load(chunk + size + GB_CHUNK_SIZE) & GB_PREV_INUSE) != 0)
         return GB_DOUBT_CHUNK;
       const enum gb_status status = release_wanted(hold, start, end);
@@ -239,24 +202,28 @@ static enum gb_status release_top(struct hold *hold) {
 
 static void next_bin(struct gb_reach *reach, unsigned first_of_pages) {
   reach->bin = reach->bin < first_of_pages ? first_of_pages : reach->bin + 1;
-  reach->backwards = false;
   forget(reach);
 }
 
-/* The hold was over before anything was released. With the hints of this time the next one gets
- * further; once that is at its end, the list is tried from its other end, then left. */
-static void go_deeper(struct gb_reach *reach, unsigned first_of_pages) {
-  if (reach->path->count > reach->deepest + MEMBERS_A_CHECK) {
-    reach->deepest = reach->path->count;
+/* The hold ended in the middle of a list. The next one begins at the end from which less has to be passed; and if
+ * nothing could be released, it gets further with the hints of this time, or from the other end. */
+static void plan_next(struct hold *hold, unsigned first_of_pages) {
+  struct gb_reach *reach = hold->reach;
+  const size_t known = reach->paths[0].count + reach->paths[1].count;
+  if (hold->released) {
+    reach->deepest = known;
+    reach->backwards = reach->paths[1].done < reach->paths[0].done;
     return;
   }
-  if (!reach->backwards) {
-    reach->backwards = true;
-    forget(reach);
+  if (known > reach->deepest + MEMBERS_A_CHECK) {
+    reach->deepest = known;
     return;
   }
-  ++reach->unreached;
-  next_bin(reach, first_of_pages);
+  reach->backwards = !reach->backwards;
+  if (++reach->stuck > MOST_STUCK) {
+    ++reach->unreached;
+    next_bin(reach, first_of_pages);
+  }
 }
 
 static enum gb_status release_lists(struct hold *hold) {
@@ -267,10 +234,12 @@ static enum gb_status release_lists(struct hold *hold) {
     return status;
   while (reach->bin < GB_BINS) {
     status = walk_bin(hold, reach->bin);
-    if (status == GB_MORE && !hold->released)
-      go_deeper(reach, first_of_pages);
+    if (status == GB_MORE)
+      plan_next(hold, first_of_pages);
     if (status != GB_OK)
       return status;
+    if (reach->left == 0)
+      return GB_OK;
     next_bin(reach, first_of_pages);
   }
   return release_top(hold);
@@ -280,8 +249,8 @@ void gb_reach_begin(struct gb_reach *reach, uintptr_t arena, bool is_main, struc
   reach->arena = arena;
   reach->is_main = is_main;
   reach->wanted = wanted;
+  reach->left = gb_free_pages_bytes(wanted);
   reach->bin = GB_BIN_UNSORTED;
-  reach->backwards = false;
   reach->unreached = 0;
   forget(reach);
 }

@@ -26,8 +26,8 @@
  *       the same. It is the range that malloc_trim uses.
  *
  *   R5. What is kept across holds says where it is worth to look, never what may be released: `wanted`,
- *       pages that were free and resident when last seen, only takes away from R4; `path`, the
- *       members passed last time, is only a hint what to prefetch, and which members need no second
+ *       pages that were free and resident when last seen, only takes away from R4; `paths`, the
+ *       members passed last time, are only hints what to prefetch, and which members need no second
  *       look at `wanted`, as long as each is found at the same place of the list again. Prefetching never faults.
  *
  *   R6. The system call runs within the hold: pages that were given back after the unlock could be a live
@@ -46,23 +46,13 @@
 #include "heap/batch.h"
 #include "heap/free_pages.h"
 #include "heap/look.h"
-
-/* Members passed on one list, in order; 8 bytes each. Ours, one for each arena that is at work. */
-struct gb_path {
-  uintptr_t *members;
-  size_t capacity;
-  size_t count; /* known */
-  size_t done; /* of these, whose pages need no second look */
-};
-enum gb_status gb_path_init(struct gb_path *path);
-/* More room, outside of holds; keeps what it has. Failing is no harm: the walk is slower. */
-void gb_path_grow(struct gb_path *path);
-void gb_path_free(struct gb_path *path);
+#include "heap/path.h"
 
 struct gb_reach_options {
   uint64_t pause_ns;
   uint64_t longest_ns; /* of a hold for which nobody waits */
-  uint64_t walk_ns; /* without meeting a page to release: then the list is out of reach */
+  uint64_t
+      walk_ns; /* without meeting a page to release; doubled where that leads nowhere, 16 times at most */
 };
 
 /* One arena's release, over several holds. */
@@ -70,13 +60,15 @@ struct gb_reach {
   struct gb_looker *looker;
   struct gb_release *release;
   struct gb_batch *batch;
-  struct gb_path *path;
+  struct gb_path *paths; /* two: from the list's head, and from its end */
   struct gb_free_pages *wanted;
+  uint64_t left; /* bytes of `wanted` */
   uintptr_t arena;
   bool is_main;
   unsigned bin; /* the list to go on with; GB_BINS: top */
   bool backwards; /* the next hold walks the list from its end */
   size_t deepest; /* members that holds without a release got to know */
+  unsigned stuck; /* holds on this list that neither released anything nor got any deeper */
   uint32_t unreached; /* lists given up */
 };
 
@@ -84,7 +76,7 @@ struct gb_reach {
 struct gb_reach_hold {
   bool held; /* the lock was had at all */
   bool awaited; /* somebody waited when it was given back */
-  bool path_full; /* gb_path_grow would help */
+  struct gb_path *full; /* gb_path_grow would help; or NULL */
   uint64_t hold_ns; /* wall */
   uint64_t bytes; /* released, from bins */
   uint64_t top_bytes; /* and from top */

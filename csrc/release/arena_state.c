@@ -24,7 +24,8 @@ void gb_arena_state_free(struct gb_arena_state *state) {
   gb_free_pages_free(&state->before);
   gb_free_pages_free(&state->wanted);
   gb_free_pages_free(&state->released);
-  gb_path_free(&state->path);
+  gb_path_free(&state->paths[0]);
+  gb_path_free(&state->paths[1]);
   state->in_use = false;
 }
 
@@ -99,7 +100,8 @@ enum gb_status gb_arena_state_refaults(struct gb_arena_state *state, const struc
 
 void gb_arena_state_done(struct gb_arena_state *state) {
   state->pending = false;
-  gb_path_free(&state->path);
+  gb_path_free(&state->paths[0]);
+  gb_path_free(&state->paths[1]);
   gb_free_pages_subtract(&state->released, &state->wanted);
   gb_free_pages_clear(&state->wanted);
 }

@@ -20,7 +20,7 @@
 struct gb_arena_state {
   uintptr_t address;
   bool is_main;
-  bool in_use; /* both sets and the path below exist */
+  bool in_use; /* the sets below exist */
   uint64_t fingerprint; /* of the arena's fields */
   uint64_t quiet_since_ns;
   bool quiet_done; /* it was released since it fell quiet */
@@ -33,7 +33,7 @@ struct gb_arena_state {
   struct gb_free_pages released; /* by us, and not in use again since, as far as is known */
 
   /* The release under way. */
-  struct gb_path path;
+  struct gb_path paths[2];
   struct gb_reach reach;
   bool pending;
   uint64_t not_before_ns; /* duty, or a lock that was busy */

@@ -275,8 +275,8 @@ static void release_once(struct gb_pass *pass, struct gb_arena_state *state, str
     state->busy_since_ns = 0;
     if (hold.awaited)
       state->not_before_ns = now + gb_duty_pause(pass->config->duty_ppm, hold.hold_ns);
-    if (hold.path_full)
-      gb_path_grow(&state->path);
+    if (hold.full != NULL)
+      gb_path_grow(hold.full);
   }
   if (status == GB_STALE && hold.failures == 0)
     status = gb_os_maps_read(&pass->maps) == GB_OK ? GB_MORE : GB_NO_PROC;
@@ -292,13 +292,13 @@ static void release_once(struct gb_pass *pass, struct gb_arena_state *state, str
 }
 
 static bool begin_release(struct gb_pass *pass, struct gb_arena_state *state) {
-  if (gb_path_init(&state->path) != GB_OK)
+  if (gb_path_init(&state->paths[0]) != GB_OK || gb_path_init(&state->paths[1]) != GB_OK)
     return false;
   state->reach = (struct gb_reach){
       .looker = &pass->looker,
       .release = &pass->release,
       .batch = &pass->batch,
-      .path = &state->path,
+      .paths = state->paths,
   };
   gb_reach_begin(&state->reach, state->address, state->is_main, &state->wanted);
   return true;

@@ -22,7 +22,7 @@ struct scene {
   struct gb_looker looker;
   struct gb_release release;
   struct gb_batch batch;
-  struct gb_path path;
+  struct gb_path paths[2];
   struct gb_free_pages wanted;
   struct gb_reach reach;
   struct gb_reach_hold hold; /* the last one */
@@ -40,13 +40,14 @@ static void scene_ready(struct scene *scene, bool old_kernel) {
   CHECK_EQUAL(gb_os_maps_read(&scene->maps), GB_OK);
   CHECK_EQUAL(gb_looker_init(&scene->looker, &scene->image.layout, scene->image.heap_header, &scene->maps),
               GB_OK);
-  CHECK_EQUAL(gb_path_init(&scene->path), GB_OK);
+  CHECK_EQUAL(gb_path_init(&scene->paths[0]), GB_OK);
+  CHECK_EQUAL(gb_path_init(&scene->paths[1]), GB_OK);
   CHECK_EQUAL(gb_free_pages_init(&scene->wanted), GB_OK);
   CHECK_EQUAL(gb_free_pages_add(&scene->wanted, scene->image.heap, scene->image.heap + (64u << 20)), GB_OK);
   gb_os_release_open(&scene->release, old_kernel);
   gb_batch_begin(&scene->batch, LONG_NS);
   scene->reach = (struct gb_reach){
-      .looker = &scene->looker, .release = &scene->release, .batch = &scene->batch, .path = &scene->path};
+      .looker = &scene->looker, .release = &scene->release, .batch = &scene->batch, .paths = scene->paths};
   gb_reach_begin(&scene->reach, scene->image.arena, false, &scene->wanted);
 }
 
@@ -54,7 +55,8 @@ static void scene_end(struct scene *scene) {
   CHECK_EQUAL(gb_load_half(scene->image.arena), 0); /* the lock is free, whatever happened */
   gb_looker_free(&scene->looker);
   gb_os_maps_free(&scene->maps);
-  gb_path_free(&scene->path);
+  gb_path_free(&scene->paths[0]);
+  gb_path_free(&scene->paths[1]);
   gb_free_pages_free(&scene->wanted);
   image_free(&scene->image);
 }
@@ -72,8 +74,8 @@ static enum gb_status release_all(struct scene *scene, uint64_t pause_ns) {
   unsigned tries = 0;
   do {
     status = hold_once(scene, pause_ns);
-    if (scene->hold.path_full)
-      gb_path_grow(&scene->path);
+    if (scene->hold.full != NULL)
+      gb_path_grow(scene->hold.full);
   } while (status == GB_MORE && ++tries < 1000000);
   return status;
 }
@@ -179,26 +181,26 @@ static void a_forged_member_is_not_released(void) {
     (void)live(&scene.image, 32);
     image_finish(&scene.image);
     scene_ready(&scene, false);
-    for (unsigned i = 0; i < 1000 && scene.path.count <= LAST; ++i)
+    for (unsigned i = 0; i < 1000 && scene.paths[0].count <= LAST; ++i)
       CHECK_EQUAL(hold_once(&scene, 1), GB_MORE);
-    CHECK(scene.path.count > LAST && scene.path.count < HOLES);
+    CHECK(scene.paths[0].count > LAST && scene.paths[0].count < HOLES);
 
     uintptr_t next[LAST];
     uintptr_t previous[LAST];
     for (unsigned i = FIRST; i < LAST; ++i) {
-      next[i] = gb_load(scene.path.members[i] + GB_CHUNK_FD);
-      previous[i] = gb_load(scene.path.members[i] + GB_CHUNK_BK);
+      next[i] = gb_load(scene.paths[0].members[i] + GB_CHUNK_FD);
+      previous[i] = gb_load(scene.paths[0].members[i] + GB_CHUNK_BK);
     }
     for (unsigned i = FIRST; i < LAST; ++i)
-      image_unlink(&scene.image, scene.path.members[i]);
+      image_unlink(&scene.image, scene.paths[0].members[i]);
     uintptr_t forged[LAST];
     for (unsigned i = FIRST; i < LAST; ++i) {
-      forged[i] = scene.path.members[i];
+      forged[i] = scene.paths[0].members[i];
       memset((void *)(forged[i] + GB_CHUNK_HEADER), LIVE, size - GB_CHUNK_HEADER);
       forge(forged[i], size, next[i], previous[i]);
     }
     CHECK_EQUAL(gb_free_pages_add(&scene.wanted, scene.image.heap, scene.image.heap + (64u << 20)), GB_OK);
-    scene.path.done = 0;
+    scene.paths[0].done = 0;
     CHECK_EQUAL(release_all(&scene, LONG_NS), GB_OK);
     for (unsigned i = FIRST; i < LAST; ++i)
       CHECK(is_filled(forged[i], size, GB_CHUNK_FREE_HEADER, LIVE));
