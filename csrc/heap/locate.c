@@ -120,7 +120,7 @@ static uintptr_t malloc_in_use(void) {
   return (uintptr_t)&malloc;
 }
 
-enum gb_status gb_locate(struct gb_location *location) {
+enum gb_status gb_locate_provider(struct gb_location *location) {
   *location = (struct gb_location){0};
   struct search libc = {.address = (uintptr_t)&gnu_get_libc_version, .name = location->libc};
   struct search provider = {.address = malloc_in_use(), .name = location->provider};
@@ -130,7 +130,10 @@ enum gb_status gb_locate(struct gb_location *location) {
     return GB_NO_LIBC;
   location->data_start = libc.data_start;
   location->data_end = libc.data_end;
+  return provider.found && provider.data_start == libc.data_start ? GB_OK : GB_FOREIGN_ALLOCATOR;
+}
 
+enum gb_status gb_locate_check(struct gb_location *location) {
   struct census census = {0};
   enum gb_status status = gb_os_maps_each(count_libcs, &census);
   if (status != GB_OK)
@@ -140,8 +143,6 @@ enum gb_status gb_locate(struct gb_location *location) {
     copy_name(location->provider, "valgrind");
     return GB_FOREIGN_ALLOCATOR;
   }
-  if (!provider.found || provider.data_start != libc.data_start)
-    return GB_FOREIGN_ALLOCATOR;
   if (census.libcs > 1)
     return GB_SECOND_LIBC;
   bool hugetlb;
@@ -149,4 +150,9 @@ enum gb_status gb_locate(struct gb_location *location) {
   if (status != GB_OK)
     return status;
   return hugetlb ? GB_HUGETLB : GB_OK;
+}
+
+enum gb_status gb_locate(struct gb_location *location) {
+  const enum gb_status status = gb_locate_provider(location);
+  return status == GB_OK ? gb_locate_check(location) : status;
 }

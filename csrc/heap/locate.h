@@ -22,6 +22,11 @@ struct gb_location {
  * GB_FOREIGN_ALLOCATOR and GB_SECOND_LIBC the names are filled in all the same. */
 enum gb_status gb_locate(struct gb_location *location);
 
+/* The same in two parts. The first asks the dynamic linker, on whatever thread and with little stack; the
+ * second, gb_locate_check, reads /proc and needs 16 KB of stack, but takes no lock. */
+enum gb_status gb_locate_provider(struct gb_location *location);
+enum gb_status gb_locate_check(struct gb_location *location);
+
 /* True if the file name of `path` is one under which glibc's libc is installed. */
 bool gb_is_libc_path(const char *path);
 

@@ -68,7 +68,7 @@ static void remove_leftovers(uint64_t namespace_number) {
   const int folder = open(FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0)
     return;
-  _Alignas(struct directory_entry) char buffer[4096];
+  _Alignas(struct directory_entry) char buffer[1024]; /* a thread of the program may have little stack */
   for (long got; (got = syscall(SYS_getdents64, folder, buffer, sizeof buffer)) > 0;) {
     for (long at = 0; at < got;) {
       const struct directory_entry *entry = (const void *)(buffer + at);

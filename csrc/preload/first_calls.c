@@ -122,10 +122,10 @@ static void count_from(uint64_t old_at_ns) {
 /* Figures of several threads may get lost; they only decide when. */
 static void add(uint64_t bytes) {
   const uint64_t calls = __atomic_load_n(&count.calls, __ATOMIC_RELAXED) + 1;
-  if (!count.any) {
-    count.any = true; /* first: what it does may allocate */
+  /* Marked before: what it does may allocate. */
+  if (!__atomic_load_n(&count.any, __ATOMIC_RELAXED) &&
+      !__atomic_exchange_n(&count.any, true, __ATOMIC_RELAXED))
     count.calls_back->first();
-  }
   const uint64_t sum = __atomic_load_n(&count.bytes, __ATOMIC_RELAXED) + bytes;
   __atomic_store_n(&count.calls, calls, __ATOMIC_RELAXED);
   __atomic_store_n(&count.bytes, sum, __ATOMIC_RELAXED);

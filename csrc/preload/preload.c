@@ -37,6 +37,8 @@ static void say(const char *message) {
 }
 
 static uint64_t start(void) {
+  if (!gb_engine_is_own_process())
+    return TRY_AGAIN_NS; /* the child of a vfork, in its parent's memory */
   const enum gb_status status = gb_engine_start(&config);
   if (status == GB_OK || status == GB_RUNNING)
     return 0;

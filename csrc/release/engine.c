@@ -76,6 +76,10 @@ void gb_engine_prepare(void) {
     gb_os_sandbox_begin(&engine.sandbox);
 }
 
+bool gb_engine_is_own_process(void) {
+  return engine.process == gb_os_process_id();
+}
+
 void gb_engine_fastbins_are_off(void) {
   engine.early = true;
 }
@@ -128,11 +132,10 @@ static void sit_out_sandbox(void) {
 }
 
 /* One turn under policy `trim`, or as the fallback. */
-static uint64_t trim_once(void) {
+static void trim_once(void) {
   const uint64_t cpu = gb_thread_cpu_ns();
   gb_trim(engine.stats);
   gb_budget_charge(&engine.pass.budget, gb_now_ns(), gb_thread_cpu_ns() - cpu);
-  return 0;
 }
 
 static enum gb_status open_pass(bool plain) {
@@ -174,7 +177,7 @@ static void run_pass(struct turn *turn, bool all, uint64_t *bytes) {
     turn->nap_ns = RETRY_NS;
     if (gb_trim_may_help(turn->status)) {
       turn->nap_ns = engine.config.every_ns;
-      (void)trim_once();
+      trim_once();
     }
   }
 }
@@ -206,7 +209,7 @@ static void *run(void *unused) {
     if (asked || active || turn.waiting || first) {
       turn.seen = usage;
       if (trims && !asked && !first)
-        bytes = trim_once();
+        trim_once();
       else if (!trims || asked)
         run_pass(&turn, asked, &bytes);
       if (trims) {
@@ -254,7 +257,7 @@ static enum gb_status open_stats(void) {
 static enum gb_status start_thread(void) {
   if (gb_os_sandbox_check(&engine.sandbox) != GB_OK)
     return GB_SANDBOX;
-  enum gb_status status = gb_locate(&engine.location);
+  enum gb_status status = gb_locate_provider(&engine.location);
   if (status != GB_OK)
     return status;
   status = open_stats();

@@ -46,6 +46,10 @@ struct gb_engine_api {
 /* Before the first start in this process, as early as can be: remembers how seccomp stands. */
 void gb_engine_prepare(void);
 
+/* False in the child of a vfork(), which must leave the parent's memory alone, and of a fork that
+ * gb_engine_after_fork was not told of. */
+bool gb_engine_is_own_process(void);
+
 /* In the child of a fork: there is no engine. */
 void gb_engine_after_fork(void);
 void gb_engine_forks_are_watched(void); /* gb_engine_after_fork will be called */

@@ -60,7 +60,9 @@ enum gb_status gb_pass_open(struct gb_pass *pass, const struct gb_config *config
   gb_batch_begin(&pass->batch, config->pause_ns * BATCH_SHARE_PERCENT / 100);
   gb_os_release_open(&pass->release, plain || config->old_kernel);
   gb_stats_set(&stats->kernel_path, pass->release.many ? 0 : 1);
-  enum gb_status status = gb_find_glibc(location, false, &pass->maps, &pass->glibc);
+  enum gb_status status = gb_locate_check(&pass->location);
+  if (status == GB_OK)
+    status = gb_find_glibc(location, false, &pass->maps, &pass->glibc);
   if (status == GB_OK)
     status = gb_hazards_check(&pass->hazards, gb_now_ns());
   if (status == GB_OK)

@@ -46,7 +46,7 @@ struct gb_pass_result {
   uint64_t bytes; /* returned */
 };
 
-/* `location` was found by gb_locate. GB_OK, or why nothing may be touched: then gb_pass_close must
+/* `location` was found by gb_locate_provider. GB_OK, or why nothing may be touched: then gb_pass_close must
  * follow all the same. Verifies the layout by structure and, where that takes no long holds, against
  * mallinfo. */
 enum gb_status gb_pass_open(struct gb_pass *pass, const struct gb_config *config, struct gb_stats *stats,

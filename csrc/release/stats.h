@@ -111,10 +111,12 @@ void gb_stats_looks(struct gb_stats *stats, uint64_t holds, uint64_t held_ns, ui
 /* Longest hold of the shortest `share` (0 to 1) of all holds, nanoseconds; 0 without holds. */
 uint64_t gb_stats_percentile(const struct gb_stats *stats, double share);
 
+// NOLINTNEXTLINE(readability-non-const-parameter): the builtin writes through it
 static inline void gb_stats_add(uint64_t *word, uint64_t much) {
   __atomic_store_n(word, __atomic_load_n(word, __ATOMIC_RELAXED) + much, __ATOMIC_RELAXED);
 }
 
+// NOLINTNEXTLINE(readability-non-const-parameter): the builtin writes through it
 static inline void gb_stats_set(uint64_t *word, uint64_t value) {
   __atomic_store_n(word, value, __ATOMIC_RELAXED);
 }
