@@ -59,11 +59,6 @@ EXPORTED void *realloc(void *memory, size_t bytes) {
   return __atomic_load_n(&jump_realloc, __ATOMIC_RELAXED)(memory, bytes);
 }
 
-uintptr_t giveback_malloc_behind(void) {
-  /* Loaded by dlopen, ours is in front of nobody's. */
-  return dlsym(RTLD_DEFAULT, "malloc") == (void *)(uintptr_t)malloc ? (uintptr_t)next_malloc : 0;
-}
-
 /* ---- finding --------------------------------------------------------------------------- */
 
 static void find(const char *name, void *function) {
@@ -71,28 +66,36 @@ static void find(const char *name, void *function) {
   memcpy(function, &found, sizeof found);
 }
 
-void gb_first_calls_find(void) {
-  if (next_realloc != NULL)
+/* At the first call, not in the constructor: some programs never allocate. dlsym does not, if it finds. */
+static void find_all(void) {
+  if (__atomic_load_n(&next_realloc, __ATOMIC_ACQUIRE) != NULL)
     return;
   find("malloc", &next_malloc);
   find("calloc", &next_calloc);
-  find("realloc", &next_realloc);
+  realloc_function found;
+  find("realloc", &found);
+  __atomic_store_n(&next_realloc, found, __ATOMIC_RELEASE);
 }
 
-/* Before the constructor: other libraries' constructors allocate. dlsym does not, if it finds. */
 static void *first_malloc(size_t bytes) {
-  gb_first_calls_find();
+  find_all();
   return next_malloc(bytes);
 }
 
 static void *first_calloc(size_t members, size_t bytes) {
-  gb_first_calls_find();
+  find_all();
   return next_calloc(members, bytes);
 }
 
 static void *first_realloc(void *memory, size_t bytes) {
-  gb_first_calls_find();
+  find_all();
   return next_realloc(memory, bytes);
+}
+
+uintptr_t giveback_malloc_behind(void) {
+  /* Loaded by dlopen, ours is in front of nobody's. */
+  find_all();
+  return dlsym(RTLD_DEFAULT, "malloc") == (void *)(uintptr_t)malloc ? (uintptr_t)next_malloc : 0;
 }
 
 /* ---- counting --------------------------------------------------------------------------- */
@@ -119,8 +122,13 @@ static void count_from(uint64_t old_at_ns) {
   jump_to(counting_malloc, counting_calloc, counting_realloc);
 }
 
+static void pass_on(void) {
+  jump_to(next_malloc, next_calloc, next_realloc);
+}
+
 /* Figures of several threads may get lost; they only decide when. */
 static void add(uint64_t bytes) {
+  find_all();
   const uint64_t calls = __atomic_load_n(&count.calls, __ATOMIC_RELAXED) + 1;
   /* Marked before: what it does may allocate. */
   if (!__atomic_load_n(&count.any, __ATOMIC_RELAXED) &&
@@ -135,7 +143,7 @@ static void add(uint64_t bytes) {
   if (__atomic_exchange_n(&count.starting, 1, __ATOMIC_ACQUIRE) != 0)
     return;
   const int saved = errno;
-  gb_first_calls_pass_on();
+  pass_on();
   const uint64_t again_ns = count.calls_back->start();
   if (again_ns != 0)
     count_from(coarse_now() + again_ns);
@@ -156,10 +164,6 @@ static void *counting_calloc(size_t members, size_t bytes) {
 static void *counting_realloc(void *memory, size_t bytes) {
   add(bytes);
   return next_realloc(memory, bytes);
-}
-
-void gb_first_calls_pass_on(void) {
-  jump_to(next_malloc, next_calloc, next_realloc);
 }
 
 void gb_first_calls_count(const struct gb_first_calls *calls) {

@@ -13,9 +13,6 @@
 
 #include <stdint.h>
 
-/* From the constructor: finds the functions behind ours. */
-void gb_first_calls_find(void);
-
 struct gb_first_calls {
   void (*first)(void); /* at the first call: what would cost programs that never allocate */
   uint64_t (*start)(void); /* once the process is old or large: 0, or nanoseconds until to try again */
@@ -23,9 +20,6 @@ struct gb_first_calls {
 
 /* Counts from now on. May be called again in a fork child; `first` is called once. */
 void gb_first_calls_count(const struct gb_first_calls *calls);
-
-/* Never counts again. */
-void gb_first_calls_pass_on(void);
 
 /* Exported: the malloc behind ours, 0 if ours is not in front. */
 __attribute__((visibility("default"))) uintptr_t giveback_malloc_behind(void);

@@ -101,8 +101,6 @@ static bool is_preloaded_first(void) {
 }
 
 __attribute__((constructor)) static void construct(void) {
-  gb_first_calls_find();
-  gb_first_calls_pass_on();
   if (!is_preloaded_first())
     return;
   char message[GB_CONFIG_MESSAGE];
