@@ -8,7 +8,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # Only for lint and format, so not asked for before.
-C_SOURCES = $(shell git ls-files -co --exclude-standard 'csrc/*.[ch]' 'tests/*.[ch]')
+C_SOURCES = $(shell git ls-files -co --exclude-standard 'csrc/*.[ch]' 'tests/*.[ch]' 'benchmarks/*.[ch]')
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-c test-sanitizers test-python test-pythons lint format bench glibcs clean
@@ -26,8 +26,8 @@ $(VENV)/.ready: pyproject.toml meson.build meson.options
 setup: $(VENV)/.ready ## build giveback into .venv, with what is needed to work on it
 	@:
 
-demo: setup ## a program whose memory spikes and is freed, and what it holds meanwhile
-	@$(BIN)/python examples/spike.py
+demo: setup ## a program whose memory spikes and is freed: plain, and under giveback
+	@$(BIN)/python examples/demo.py
 
 test: setup test-c test-sanitizers test-python test-pythons ## all tests
 
@@ -56,8 +56,9 @@ format: setup ## rewrite the sources as ruff and clang-format want them
 	@$(BIN)/ruff format .
 	@$(BIN)/clang-format -i $(C_SOURCES)
 
-bench: setup ## measure the view: exactness on five glibcs, holds, CPU (some minutes)
+bench: setup ## measure the view and the engine against plain glibc (some twenty minutes)
 	@$(BIN)/python benchmarks/view.py
+	@$(BIN)/python benchmarks/engine.py
 
 glibcs: setup ## fetch the glibcs that tests run on, and say which are missing
 	@$(BIN)/python tools/glibcs.py

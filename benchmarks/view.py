@@ -17,7 +17,6 @@ import statistics
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 
 import debian
 import glibcs
+from statistics_of_runs import interval
 
 EXACT_SHAPES = (*glibcs.SHAPES, "holes")
 PREDICT_TOLERANCE = 4096
@@ -41,21 +41,12 @@ Answer = dict[str, Any]
 
 def ask(version: str, *arguments: str) -> Answer:
     """One run of the child."""
-    command = glibcs.get(version).command(glibcs.heap_child(), *arguments)
+    command = glibcs.get(version).command(glibcs.child("heap_child"), *arguments)
     done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)}: {done.returncode}: {done.stdout}{done.stderr}")
     answer: Answer = json.loads(done.stdout)
     return answer
-
-
-def interval(
-    samples: Sequence[float], of: Callable[[Sequence[float]], float]
-) -> tuple[float, float]:
-    """Bootstrap 95 % interval of a statistic."""
-    rng = random.Random(1)
-    values = sorted(of(rng.choices(samples, k=len(samples))) for _ in range(2000))
-    return values[49], values[1949]
 
 
 def difference_from_glibc(answer: Answer) -> int:

@@ -2,14 +2,15 @@
 
 Eight threads build answers out of blocks of 1 to 64 KB, keep a small part of them (a cache), and
 let go of the rest. Meanwhile the main thread asks giveback four times a second what this very
-process holds, arena by arena, and draws it.
+process holds, arena by arena, and draws it. Runs as it is, or under `giveback run`.
 
-    python examples/spike.py [--seconds 6] [--threads 8] [--megabytes 400]
+    python examples/spike.py [--seconds 6] [--threads 8] [--megabytes 400] [--json]
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import sys
@@ -24,7 +25,7 @@ from rich.text import Text
 
 import giveback
 
-MB = 1 << 20
+MB = 1_000_000
 KEPT_OF_A_HUNDRED = 2
 LOOKS_A_SECOND = 4
 BAR_CELLS = 60
@@ -75,7 +76,7 @@ class Service:
 def rss() -> int:
     """Resident bytes of this process."""
     resident = Path("/proc/self/statm").read_text().split()[1]
-    return int(resident) * 4096
+    return int(resident) * os.sysconf("SC_PAGE_SIZE")
 
 
 def draw(heap: giveback.GlibcHeap, phase: str, scale: int) -> Group:
@@ -116,6 +117,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=6, help="how long to run (default 6)")
     parser.add_argument("--threads", type=int, default=8)
     parser.add_argument("--megabytes", type=int, default=400, help="size of the spike")
+    parser.add_argument("--json", action="store_true", help="look, and print, only at the end")
     options = parser.parse_args()
     if not options.seconds > 0 or options.threads < 1 or options.megabytes < 1:
         parser.error("--seconds, --threads and --megabytes must be positive")
@@ -136,14 +138,17 @@ def main() -> int:
                 if elapsed > options.seconds / 2:
                     service.calm.set()
                 phase = "after the spike" if service.calm.is_set() else "spike"
-                heap = giveback.glibc_heap()
                 settled = rss()
                 peak = max(peak, settled)
-                if console.is_terminal:
-                    live.update(draw(heap, phase, peak), refresh=True)
-                else:
-                    print(line(heap, phase), flush=True)
+                if not options.json:
+                    heap = giveback.glibc_heap()
+                    if console.is_terminal:
+                        live.update(draw(heap, phase, peak), refresh=True)
+                    else:
+                        print(line(heap, phase), flush=True)
                 service.done.wait(1 / LOOKS_A_SECOND)
+        if options.json:
+            heap = giveback.glibc_heap()
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
@@ -152,6 +157,9 @@ def main() -> int:
         return 141
     finally:
         service.end()
+    if options.json:
+        print(json.dumps({"peak": peak, "rss": settled, "live": heap.live, "held": heap.held}))
+        return 0
     print(
         f"peak {peak / MB:.0f} MB, now {settled / MB:.0f} MB, "
         f"of which {heap.live / MB:.0f} MB are live: "

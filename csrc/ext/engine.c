@@ -281,27 +281,31 @@ static struct gb_stats *map_stats(int fd, enum gb_status *status) {
   return stats;
 }
 
-static PyObject *request_release(PyObject *module, PyObject *arguments) {
+static PyObject *request_release(PyObject *module, PyObject *argument) {
   (void)module;
   int fd;
-  int process;
-  int thread;
-  int number;
-  if (!PyArg_ParseTuple(arguments, "iiii", &fd, &process, &thread, &number))
+  if (!PyArg_Parse(argument, "i", &fd))
     return NULL;
   enum gb_status status;
   struct gb_stats *stats = map_stats(fd, &status);
   uint32_t request = 0;
   if (stats != NULL) {
-    /* release: the engine that reads it with acquire may then look at memory freed before. */
-    request = __atomic_add_fetch(&stats->wanted, 1, __ATOMIC_ACQ_REL);
+    /* Before the caller reads which signal to send: an engine that has not said so by now will see it. */
+    request = __atomic_add_fetch(&stats->wanted, 1, __ATOMIC_SEQ_CST);
     gb_os_futex_wake_all(&stats->wanted);
-    /* An engine that ended meanwhile is ESRCH: then nobody answers, which the caller notices. */
-    if (number > 0)
-      (void)syscall(SYS_tgkill, process, thread, number);
     (void)munmap(stats, sizeof *stats);
   }
   return Py_BuildValue("(iI)", (int)status, (unsigned)request);
+}
+
+static PyObject *signal_thread(PyObject *module, PyObject *arguments) {
+  (void)module;
+  int process;
+  int thread;
+  int number;
+  if (!PyArg_ParseTuple(arguments, "iii", &process, &thread, &number))
+    return NULL;
+  return PyBool_FromLong(syscall(SYS_tgkill, process, thread, number) == 0);
 }
 
 static PyObject *await_release(PyObject *module, PyObject *arguments) {
@@ -347,9 +351,11 @@ PyMethodDef gb_py_engine_methods[] = {
     {"engine_stats", engine_stats, METH_NOARGS, "engine_stats() -> (status, figures)"},
     {"parse_config", parse_config, METH_O, "parse_config(settings) -> (status, message)"},
     {"stats_from_file", stats_from_file, METH_O, "stats_from_file(fd) -> (status, figures)"},
-    {"request_release", request_release, METH_VARARGS,
-     "request_release(fd, pid, thread, signal or 0) -> (status, number of the request); pid and thread as "
-     "this process sees them"},
+    {"request_release", request_release, METH_O,
+     "request_release(fd) -> (status, number of the request); an engine that waits for a signal still "
+     "sleeps"},
+    {"signal_thread", signal_thread, METH_VARARGS,
+     "signal_thread(pid, thread, signal) -> sent; both as this process sees them"},
     {"await_release", await_release, METH_VARARGS,
      "await_release(fd, request, timeout_ns) -> (status, bytes, ns); may time out early"},
     {0},

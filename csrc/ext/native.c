@@ -1,6 +1,7 @@
 /* giveback._native: the C side as Python sees it. Statuses are returned as numbers,
  * the package turns them into exceptions; words for them come from status_text(). */
 #include "ext/convert.h"
+#include "ext/engine.h"
 #include "release/stats.h"
 
 static PyObject *account(PyObject *module, PyObject *arguments, PyObject *keywords) {
@@ -35,9 +36,11 @@ static PyObject *verify(PyObject *module, PyObject *unused) {
       .first_source = GB_RESIDENCY_SCAN,
   };
   struct gb_comparison comparison;
+  struct gb_mallinfo functions;
+  gb_mallinfo_find(&functions);
   enum gb_status status;
   Py_BEGIN_ALLOW_THREADS;
-  status = gb_verify(&options, GB_VERIFY_LIMITS, &comparison);
+  status = gb_verify(&options, GB_VERIFY_LIMITS, &functions, &comparison);
   Py_END_ALLOW_THREADS;
   PyObject *figures = gb_py_comparison(&comparison);
   return figures == NULL ? NULL : Py_BuildValue("(iN)", (int)status, figures);
@@ -171,7 +174,7 @@ static int execute(PyObject *module) {
     if (PyModule_AddIntConstant(module, constants[i].name, constants[i].value) != 0)
       return -1;
   }
-  return 0;
+  return PyModule_AddFunctions(module, gb_py_engine_methods);
 }
 
 static PyModuleDef_Slot slots[] = {

@@ -92,7 +92,7 @@ void gb_ranges_free(struct gb_ranges *ranges) {
 }
 
 void gb_ranges_prefetch(const struct gb_ranges *ranges) {
-  for (size_t i = 0; i < ranges->count; ++i)
+  for (size_t i = 0; i < ranges->heaps; ++i)
     __builtin_prefetch((const void *)ranges->chain[i]);
 }
 
@@ -109,46 +109,70 @@ static void sort(struct gb_range *entries, size_t count) {
   }
 }
 
+/* Adds what of [start, end) can be read and written. Programs protect parts of blocks that they got from malloc:
+ * no free chunk lies there. But a heap that has grown since the snapshot looks as if its end were
+ * protected. */
+static enum gb_status add_readable(struct gb_ranges *ranges, const struct gb_maps *maps, uintptr_t start,
+                                   uintptr_t end) {
+  const size_t first = ranges->count;
+  while (start < end) {
+    const struct gb_mapping *mapping = gb_os_maps_find(maps, start);
+    if (mapping == NULL)
+      return GB_STALE;
+    if (mapping->kind == GB_MAPPING_HUGETLB)
+      return GB_HUGETLB;
+    const uintptr_t stop = mapping->end < end ? mapping->end : end;
+    if (mapping->readable && mapping->writable && mapping->kind != GB_MAPPING_FILE) {
+      if (ranges->count > first && ranges->sorted[ranges->count - 1].end == start) {
+        ranges->sorted[ranges->count - 1].end = stop;
+      } else {
+        if (ranges->count == ranges->capacity)
+          return GB_NO_ROOM;
+        ranges->sorted[ranges->count++] = (struct gb_range){start, stop};
+      }
+    } else if (stop == end || ranges->count == first) {
+      return GB_STALE;
+    }
+    start = stop;
+  }
+  return GB_OK;
+}
+
 static enum gb_status ranges_of_thread_arena(struct gb_ranges *ranges, const struct gb_layout *layout,
                                              uintptr_t arena, uint64_t heap_header,
                                              const struct gb_maps *maps) {
   const uint64_t system_mem = gb_load(arena + layout->system_mem);
   uintptr_t heap = gb_align_down(gb_load(arena + layout->top), GB_HEAP_MAX);
   uint64_t total = 0;
-  size_t count = 0;
-  for (; heap != 0; ++count) {
-    if (count == ranges->capacity)
+  for (ranges->heaps = 0; heap != 0; ++ranges->heaps) {
+    if (ranges->heaps == ranges->capacity)
       return GB_NO_ROOM;
     if (!gb_is_aligned(heap, GB_HEAP_MAX))
       return GB_DOUBT_HEAP;
     const struct gb_mapping *mapping = gb_os_maps_find(maps, heap);
     if (mapping == NULL || !mapping->writable)
       return GB_STALE;
-    if (mapping->kind == GB_MAPPING_HUGETLB)
-      return GB_HUGETLB;
     const uint64_t size = gb_load(heap + GB_HEAP_SIZE);
     if (gb_load(heap + GB_HEAP_ARENA) != arena || size > GB_HEAP_MAX || size < heap_header ||
         !gb_is_aligned(size, gb_os_page_size()))
       return GB_DOUBT_HEAP;
-    /* The heap may have grown since the snapshot: its last part is then unknown. */
-    if (!gb_os_maps_cover(maps, heap, heap + size, true))
-      return GB_STALE;
     total += size;
     if (total > system_mem) /* also ends a chain that loops */
       return GB_DOUBT_HEAP;
-    ranges->chain[count] = heap;
+    ranges->chain[ranges->heaps] = heap;
     uintptr_t first = heap + heap_header;
     if (first == arena)
       first += layout->size;
     if (first > heap + size)
       return GB_DOUBT_HEAP;
-    ranges->sorted[count] = (struct gb_range){first, heap + size};
+    const enum gb_status status = add_readable(ranges, maps, first, heap + size);
+    if (status != GB_OK)
+      return status;
     heap = gb_load(heap + GB_HEAP_PREVIOUS);
   }
   if (total != system_mem)
     return GB_DOUBT_HEAP;
-  ranges->count = count;
-  sort(ranges->sorted, count);
+  sort(ranges->sorted, ranges->count);
   return GB_OK;
 }
 
@@ -164,11 +188,7 @@ static enum gb_status ranges_of_contiguous(struct gb_ranges *ranges, uintptr_t t
   const uintptr_t end = top + (gb_load(top + GB_CHUNK_SIZE) & ~GB_SIZE_FLAGS);
   if (end < top || end < system_mem)
     return GB_DOUBT_TOP;
-  if (!gb_os_maps_cover(maps, end - system_mem, end, true))
-    return GB_STALE;
-  ranges->sorted[0] = (struct gb_range){end - system_mem, end};
-  ranges->count = 1;
-  return GB_OK;
+  return add_readable(ranges, maps, end - system_mem, end);
 }
 
 static enum gb_status ranges_of_mappings(struct gb_ranges *ranges, const struct gb_maps *maps) {
@@ -213,6 +233,7 @@ static enum gb_status ranges_of_main_arena(struct gb_ranges *ranges, const struc
 enum gb_status gb_ranges_of_arena(struct gb_ranges *ranges, const struct gb_layout *layout, uintptr_t arena,
                                   uint64_t heap_header, bool is_main, const struct gb_maps *maps) {
   ranges->count = 0;
+  ranges->heaps = 0;
   memset(ranges->near, 0, sizeof ranges->near);
   ranges->sorted[0] = (struct gb_range){0}; /* what an empty table finds: nothing */
   return is_main ? ranges_of_main_arena(ranges, layout, arena, maps)

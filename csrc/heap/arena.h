@@ -50,6 +50,7 @@ struct gb_range {
 struct gb_ranges {
   struct gb_range *sorted;
   uintptr_t *chain; /* heap addresses, newest first, as last walked */
+  size_t heaps; /* in it */
   size_t count;
   size_t capacity;
   uint32_t near[GB_RANGES_NEAR]; /* where the last address of the same 64 MiB (modulo the table) was found */
@@ -68,6 +69,7 @@ void gb_ranges_prefetch(const struct gb_ranges *ranges);
 /* Learns the ranges of the arena from its own fields.
  *   thread arena: its chain of heaps, whose sizes must add up to system_mem;
  *   main arena, contiguous: the system_mem bytes below the end of top;
+ *   in both, what of them the snapshot says can be read and written;
  *   main arena, not contiguous: every private writable mapping of the snapshot.
  * pre: the arena's lock is held; `maps` was read after the arena was found.
  * GB_STALE: something lies in no mapping of the snapshot. GB_NO_ROOM: the table is

@@ -1,7 +1,7 @@
 #include "heap/batch.h"
 
 /* Percent by which a batch may grow from one to the next. */
-#define GROWTH_PERCENT 25u
+#define GROWTH_PERCENT 50u
 
 static uint64_t limit(uint64_t value, uint64_t least, uint64_t most) {
   return value < least ? least : value > most ? most : value;
@@ -9,7 +9,7 @@ static uint64_t limit(uint64_t value, uint64_t least, uint64_t most) {
 
 void gb_batch_begin(struct gb_batch *batch, uint64_t target_ns) {
   *batch =
-      (struct gb_batch){.target_ns = target_ns, .bytes = GB_BATCH_MIN_BYTES, .ranges = GB_BATCH_MIN_RANGES};
+      (struct gb_batch){.target_ns = target_ns, .bytes = GB_BATCH_FIRST_BYTES, .ranges = GB_BATCH_MIN_RANGES};
 }
 
 void gb_batch_learn(struct gb_batch *batch, uint32_t ranges, uint64_t bytes, uint64_t ns) {

@@ -109,15 +109,13 @@ static enum gb_status hugetlb_wanted(bool *wanted) {
 /* The malloc that programs call, but for that of our own preload library, which only passes on: what
  * is behind it counts. */
 static uintptr_t malloc_in_use(void) {
-  uintptr_t (*behind)(void) = NULL;
+  const uintptr_t in_use = (uintptr_t)&malloc;
+  uintptr_t (*behind)(uintptr_t) = NULL;
   void *found = dlsym(RTLD_DEFAULT, "giveback_malloc_behind");
-  if (found != NULL) {
-    memcpy(&behind, &found, sizeof found);
-    const uintptr_t address = behind();
-    if (address != 0)
-      return address;
-  }
-  return (uintptr_t)&malloc;
+  if (found == NULL)
+    return in_use;
+  memcpy(&behind, &found, sizeof found);
+  return behind(in_use);
 }
 
 enum gb_status gb_locate_provider(struct gb_location *location) {

@@ -104,7 +104,7 @@ enum gb_status gb_look_fields(struct gb_looker *looker, uintptr_t arena, bool is
   look->max_system_bytes = gb_load(arena + layout->max_system_mem);
   look->attached_threads = gb_load(arena + layout->attached_threads);
   look->contiguous = is_main && (gb_load_half(arena + GB_ARENA_FLAGS) & GB_ARENA_NONCONTIGUOUS) == 0;
-  look->start = look->contiguous && looker->ranges.count == 1 ? looker->ranges.sorted[0].start : 0;
+  look->start = look->contiguous && looker->ranges.count > 0 ? looker->ranges.sorted[0].start : 0;
   if (look->system_bytes > look->max_system_bytes)
     return GB_DOUBT_ARENA;
   if (look->system_bytes == 0)

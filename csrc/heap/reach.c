@@ -22,6 +22,8 @@ static struct gb_path *path_of(const struct gb_reach *reach) {
   return &reach->paths[reach->backwards ? 1 : 0];
 }
 
+#define NO_TOP SIZE_MAX
+
 /* ---- one hold ----------------------------------------------------------------- */
 
 struct hold {
@@ -33,7 +35,7 @@ struct hold {
   uint64_t begin_ns;
   uint64_t end_ns; /* R7 */
   bool released; /* something was, so the way is paid for */
-  bool top; /* the batch is of the top chunk */
+  size_t top_from; /* spans of the batch from here on are of the top chunk; NO_TOP: none */
   size_t at; /* members of this list before the one that is visited */
   uint64_t bytes; /* in the batch */
   size_t count;
@@ -59,12 +61,14 @@ static void extend(struct hold *hold, uint64_t now) {
   hold->end_ns = hold->begin_ns + length;
 }
 
+/* The first `bytes` of the batch are released. */
 static void take_out(struct hold *hold, uint64_t bytes) {
   for (size_t i = 0; bytes > 0; ++i) {
     const struct gb_span *span = &hold->spans[i];
     const uint64_t here = span->end - span->start < bytes ? span->end - span->start : bytes;
     gb_free_pages_remove(hold->reach->wanted, span->start, span->start + here);
     hold->reach->left -= here;
+    *(i < hold->top_from ? &hold->result->bytes : &hold->result->top_bytes) += here;
     bytes -= here;
   }
 }
@@ -72,7 +76,7 @@ static void take_out(struct hold *hold, uint64_t bytes) {
 /* Nothing is in the batch: whatever was before this member has been dealt with. */
 static void note_done(struct hold *hold) {
   struct gb_path *path = path_of(hold->reach);
-  if (!hold->top && path->done < hold->at && hold->at <= path->count)
+  if (hold->top_from == NO_TOP && path->done < hold->at && hold->at <= path->count)
     path->done = hold->at;
 }
 
@@ -88,16 +92,14 @@ static enum gb_status flush(struct hold *hold) {
   if (status == GB_OK)
     gb_batch_learn(hold->reach->batch, (uint32_t)hold->count, hold->bytes, after - before);
   take_out(hold, released.bytes);
-  if (hold->top)
-    hold->result->top_bytes += released.bytes;
-  else
-    hold->result->bytes += released.bytes;
   hold->result->calls += released.calls;
   hold->result->failures += released.failures;
   if (released.failures != 0)
     hold->result->error = released.error;
   hold->count = 0;
   hold->bytes = 0;
+  if (hold->top_from != NO_TOP)
+    hold->top_from = 0;
   if (status != GB_OK)
     return status;
   note_done(hold);
@@ -186,16 +188,16 @@ static enum gb_status walk_bin(struct hold *hold, unsigned bin) {
     previous = chunk;
     chunk = gb_load(chunk + next_link);
   }
-  return flush(hold);
+  return GB_OK; /* what is in the batch goes with that of the next list */
 }
 
 static enum gb_status release_top(struct hold *hold) {
   uintptr_t start;
   uintptr_t end;
   if (hold->look.top == 0)
-    return GB_OK;
+    return flush(hold);
   gb_interior(hold->look.top, hold->look.top_bytes, hold->page, &start, &end);
-  hold->top = true;
+  hold->top_from = hold->count;
   const enum gb_status status = release_wanted(hold, start, end);
   return status == GB_OK ? flush(hold) : status;
 }
@@ -238,8 +240,8 @@ static enum gb_status release_lists(struct hold *hold) {
       plan_next(hold, first_of_pages);
     if (status != GB_OK)
       return status;
-    if (reach->left == 0)
-      return GB_OK;
+    if (reach->left == hold->bytes)
+      return flush(hold); /* nothing else is wanted */
     next_bin(reach, first_of_pages);
   }
   return release_top(hold);
@@ -258,7 +260,8 @@ void gb_reach_begin(struct gb_reach *reach, uintptr_t arena, bool is_main, struc
 enum gb_status gb_reach_release(struct gb_reach *reach, const struct gb_reach_options *options,
                                 struct gb_reach_hold *result) {
   *result = (struct gb_reach_hold){0};
-  struct hold hold = {.reach = reach, .options = options, .result = result, .page = gb_os_page_size()};
+  struct hold hold = {
+      .reach = reach, .options = options, .result = result, .page = gb_os_page_size(), .top_from = NO_TOP};
   gb_ranges_prefetch(&reach->looker->ranges);
   if (!gb_arena_try_lock(reach->arena))
     return GB_BUSY;

@@ -7,41 +7,33 @@
 #include <string.h>
 
 /* As glibc 2.33's struct mallinfo2, which older headers do not have. */
-struct mallinfo_wide {
+struct gb_mallinfo_wide {
   size_t arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks, keepcost;
 };
 /* As struct mallinfo, whose function newer headers call deprecated. */
-struct mallinfo_narrow {
+struct gb_mallinfo_narrow {
   int arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks, keepcost;
 };
 
-/* Exactly one of the two is set. Looked up before anything is counted: a failed dlsym
- * allocates the text of its error. */
-struct glibc_calls {
-  struct mallinfo_wide (*wide)(void);
-  struct mallinfo_narrow (*narrow)(void);
-};
-
-static bool look_up(struct glibc_calls *calls) {
-  *calls = (struct glibc_calls){0};
+void gb_mallinfo_find(struct gb_mallinfo *functions) {
+  *functions = (struct gb_mallinfo){0};
   /* Asking an older glibc for it would allocate the text of the error. */
   const char *version = gnu_get_libc_version();
   void *found = strncmp(version, "2.", 2) == 0 && strtoul(version + 2, NULL, 10) < 33
                     ? NULL
                     : dlsym(RTLD_DEFAULT, "mallinfo2");
   if (found != NULL) {
-    memcpy(&calls->wide, &found, sizeof found);
-    return true;
+    memcpy(&functions->wide, &found, sizeof found);
+    return;
   }
   found = dlsym(RTLD_DEFAULT, "mallinfo");
-  memcpy(&calls->narrow, &found, sizeof found);
-  return found != NULL;
+  memcpy(&functions->narrow, &found, sizeof found);
 }
 
-static void ask_glibc(const struct glibc_calls *calls, struct gb_comparison *comparison) {
+static void ask_glibc(const struct gb_mallinfo *calls, struct gb_comparison *comparison) {
   comparison->wide = calls->wide != NULL;
   if (comparison->wide) {
-    const struct mallinfo_wide info = calls->wide();
+    const struct gb_mallinfo_wide info = calls->wide();
     comparison->glibcs.arena = info.arena;
     comparison->glibcs.ordblks = info.ordblks;
     comparison->glibcs.smblks = info.smblks;
@@ -52,7 +44,7 @@ static void ask_glibc(const struct glibc_calls *calls, struct gb_comparison *com
   }
   if (calls->narrow == NULL)
     return;
-  const struct mallinfo_narrow info = calls->narrow();
+  const struct gb_mallinfo_narrow info = calls->narrow();
   comparison->glibcs.arena = (uint32_t)info.arena;
   comparison->glibcs.ordblks = (uint32_t)info.ordblks;
   comparison->glibcs.smblks = (uint32_t)info.smblks;
@@ -88,10 +80,9 @@ static bool equal(const struct gb_comparison *comparison) {
 }
 
 static enum gb_status verify(const struct gb_account_options *options, struct gb_verify_limits limits,
-                             struct gb_comparison *comparison) {
+                             const struct gb_mallinfo *functions, struct gb_comparison *comparison) {
   *comparison = (struct gb_comparison){.verdict = GB_VERDICT_BUSY};
-  struct glibc_calls calls;
-  if (!look_up(&calls))
+  if (functions->wide == NULL && functions->narrow == NULL)
     return GB_NO_LIBC;
   while (comparison->tries < limits.tries) {
     ++comparison->tries;
@@ -109,7 +100,7 @@ static enum gb_status verify(const struct gb_account_options *options, struct gb
     }
     if (!before.all_known)
       continue;
-    ask_glibc(&calls, comparison);
+    ask_glibc(functions, comparison);
     if (equal(comparison)) {
       comparison->verdict = GB_VERDICT_EQUAL;
       return GB_OK;
@@ -130,9 +121,9 @@ static enum gb_status verify(const struct gb_account_options *options, struct gb
 }
 
 enum gb_status gb_verify(const struct gb_account_options *options, struct gb_verify_limits limits,
-                         struct gb_comparison *comparison) {
+                         const struct gb_mallinfo *functions, struct gb_comparison *comparison) {
   const int cancellation = gb_os_cancellation_off();
-  enum gb_status status = verify(options, limits, comparison);
+  enum gb_status status = verify(options, limits, functions, comparison);
   gb_os_cancellation_restore(cancellation);
   return status;
 }

@@ -52,7 +52,7 @@ struct directory_entry {
   char name[];
 };
 
-/* True if the name is of this namespace and its process is gone. */
+/* True if the name is of this namespace and its process is gone, or was what this one was before exec. */
 static bool is_leftover(const char *name, uint64_t namespace_number) {
   if (strncmp(name, PREFIX, sizeof PREFIX - 1) != 0)
     return false;
@@ -61,7 +61,9 @@ static bool is_leftover(const char *name, uint64_t namespace_number) {
   if (of != namespace_number || *rest != '.')
     return false;
   const long process = strtol(rest + 1, &rest, 10);
-  return process > 0 && *rest == '.' && kill((pid_t)process, 0) != 0 && errno == ESRCH;
+  if (process <= 0 || *rest != '.')
+    return false;
+  return process == (long)getpid() || (kill((pid_t)process, 0) != 0 && errno == ESRCH);
 }
 
 static void remove_leftovers(uint64_t namespace_number) {

@@ -2,6 +2,7 @@
  *
  * The timer is the kernel's, by raw system calls: glibc's timer_create allocates, and may start a
  * thread of its own. */
+#include <dlfcn.h>
 #include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
@@ -17,9 +18,10 @@
 #include "os/os.h"
 
 #define SECOND_NS UINT64_C(1000000000)
-/* What the engine does all the time stays small; a page of stack is for gb_os_release's ranges, and
- * /proc is read into others. */
-#define STACK_BYTES ((size_t)65536)
+/* What the engine needs: 4 KiB for gb_os_release's ranges, as much for those of reach.c, and /proc is read into
+ * 9 KiB; with room to spare. */
+#define STACK_BYTES ((size_t)49152)
+#define LARGER_STACK_BYTES ((size_t)524288)
 
 static struct timespec timespec_of(uint64_t nanoseconds) {
   return (struct timespec){
@@ -107,15 +109,16 @@ void gb_os_wait(struct gb_waiter *waiter, uint32_t *word, uint32_t seen, uint64_
   /* Whoever changes the word sends the signal afterwards, so it is pending if we read the old value. */
   if (__atomic_load_n(word, __ATOMIC_ACQUIRE) != seen)
     return;
-  if (cpu_ns != 0)
+  /* One that was left over is put off: there is no system call after waking, since the process may have put
+   * itself under seccomp meanwhile, and whoever calls has to look first. */
+  if (cpu_ns != 0 || waiter->armed)
     set_timer(waiter, cpu_ns);
+  waiter->armed = cpu_ns != 0;
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, waiter->signal);
   const struct timespec timeout = timespec_of(timeout_ns);
   (void)sigtimedwait(&set, NULL, &timeout);
-  if (cpu_ns != 0)
-    set_timer(waiter, 0);
 }
 
 void gb_os_wake(const struct gb_waiter *waiter, uint32_t thread, uint32_t *word) {
@@ -126,18 +129,38 @@ void gb_os_wake(const struct gb_waiter *waiter, uint32_t thread, uint32_t *word)
 
 /* ---- the thread -------------------------------------------------------------- */
 
-enum gb_status gb_os_thread_start(uint64_t *thread, void *(*begin)(void *context), void *context) {
+/* The program's and its libraries' static TLS lies on each stack, too, and glibc keeps to itself how large it is:
+ * __pthread_get_minstack is private, but there in all versions, and others rely on it (OpenJDK, Rust). */
+static size_t least_stack(void) {
+  size_t (*ask)(const pthread_attr_t *) = NULL;
+  void *found = dlsym(RTLD_DEFAULT, "__pthread_get_minstack");
+  memcpy(&ask, &found, sizeof found);
+  pthread_attr_t attributes;
+  if (ask == NULL || pthread_attr_init(&attributes) != 0)
+    return LARGER_STACK_BYTES;
+  const size_t least = ask(&attributes);
+  (void)pthread_attr_destroy(&attributes);
+  return least;
+}
+
+static int start_with(size_t stack, pthread_t *created, void *(*begin)(void *context), void *context) {
   pthread_attr_t attributes;
   if (pthread_attr_init(&attributes) != 0)
-    return GB_NO_MEMORY;
-  (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    return ENOMEM;
+  int error = pthread_attr_setstacksize(&attributes, stack);
+  if (error == 0)
+    error = pthread_create(created, &attributes, begin, context);
+  (void)pthread_attr_destroy(&attributes);
+  return error;
+}
+
+enum gb_status gb_os_thread_start(uint64_t *thread, void *(*begin)(void *context), void *context) {
   /* Born with all signals blocked: a handler must never run in it. */
   struct gb_signals signals;
   gb_os_signals_block(&signals);
   pthread_t created;
-  const int error = pthread_create(&created, &attributes, begin, context);
+  const int error = start_with(least_stack() + STACK_BYTES, &created, begin, context);
   gb_os_signals_restore(&signals);
-  (void)pthread_attr_destroy(&attributes);
   if (error != 0)
     return GB_NO_THREAD;
   *thread = (uint64_t)created;

@@ -182,7 +182,8 @@ void gb_os_sleep_ns(uint64_t nanoseconds);
 
 /* ---- the engine's thread ---------------------------------------------------- */
 
-/* A thread with a small stack, since mlockall would lock all of it, and all signals blocked. GB_NO_THREAD. */
+/* A thread with a small stack, since mlockall would lock all of it, and all signals blocked. Asks the dynamic
+ * linker. GB_NO_THREAD. */
 enum gb_status gb_os_thread_start(uint64_t *thread, void *(*begin)(void *context), void *context);
 void gb_os_thread_join(uint64_t thread);
 /* Of the calling thread, as ps -L shows it; 15 bytes at most. */
@@ -205,6 +206,7 @@ void gb_os_usage(struct gb_usage *usage);
  * futex word is polled. */
 struct gb_waiter {
   bool has_timer;
+  bool armed; /* the timer was set, and may still be */
   int timer; /* of the kernel's */
   int signal; /* the number; 0 without a timer */
 };
@@ -235,6 +237,7 @@ struct gb_sandbox {
   int fd; /* /proc/self/status */
   int mode; /* as in field Seccomp, at the beginning: 0 off, 1 strict, 2 filter */
   int filters; /* field Seccomp_filters then; -1: this kernel does not tell */
+  bool no_new_privileges; /* then, under a filter */
 };
 
 /* At the start of a program, or right after a fork: remembers how things are. 0.3 us without seccomp; with it,

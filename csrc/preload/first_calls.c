@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,9 +46,11 @@ static struct {
 
 #define EXPORTED __attribute__((visibility("default")))
 
-EXPORTED void *malloc(size_t bytes) {
+/* By a name of our own, too: &malloc is whoever comes first. */
+static void *own_malloc(size_t bytes) {
   return __atomic_load_n(&jump_malloc, __ATOMIC_RELAXED)(bytes);
 }
+EXPORTED void *malloc(size_t bytes) __attribute__((alias("own_malloc")));
 
 EXPORTED void *calloc(size_t members, size_t bytes) {
   return __atomic_load_n(&jump_calloc, __ATOMIC_RELAXED)(members, bytes);
@@ -92,10 +93,26 @@ static void *first_realloc(void *memory, size_t bytes) {
   return next_realloc(memory, bytes);
 }
 
-uintptr_t giveback_malloc_behind(void) {
-  /* Loaded by dlopen, ours is in front of nobody's. */
-  find_all();
-  return dlsym(RTLD_DEFAULT, "malloc") == (void *)(uintptr_t)malloc ? (uintptr_t)next_malloc : 0;
+/* By a name of our own, too. */
+extern uintptr_t own_behind(uintptr_t in_use)
+    __attribute__((alias("giveback_malloc_behind"), visibility("hidden")));
+
+bool gb_first_calls_arrive(void) {
+  return dlsym(RTLD_DEFAULT, "malloc") == (void *)(uintptr_t)own_malloc;
+}
+
+uintptr_t giveback_malloc_behind(uintptr_t in_use) {
+  if (in_use == (uintptr_t)own_malloc) {
+    find_all();
+    in_use = (uintptr_t)next_malloc;
+  }
+  /* The next copy knows its own. */
+  uintptr_t (*next)(uintptr_t) = NULL;
+  void *found = dlsym(RTLD_NEXT, "giveback_malloc_behind");
+  if (found == NULL || found == (void *)(uintptr_t)own_behind)
+    return in_use;
+  memcpy(&next, &found, sizeof found);
+  return next(in_use);
 }
 
 /* ---- counting --------------------------------------------------------------------------- */
@@ -132,8 +149,10 @@ static void add(uint64_t bytes) {
   const uint64_t calls = __atomic_load_n(&count.calls, __ATOMIC_RELAXED) + 1;
   /* Marked before: what it does may allocate. */
   if (!__atomic_load_n(&count.any, __ATOMIC_RELAXED) &&
-      !__atomic_exchange_n(&count.any, true, __ATOMIC_RELAXED))
-    count.calls_back->first();
+      !__atomic_exchange_n(&count.any, true, __ATOMIC_RELAXED) && !count.calls_back->first()) {
+    pass_on();
+    return;
+  }
   const uint64_t sum = __atomic_load_n(&count.bytes, __ATOMIC_RELAXED) + bytes;
   __atomic_store_n(&count.calls, calls, __ATOMIC_RELAXED);
   __atomic_store_n(&count.bytes, sum, __ATOMIC_RELAXED);

@@ -11,17 +11,24 @@
 #ifndef GIVEBACK_PRELOAD_FIRST_CALLS_H
 #define GIVEBACK_PRELOAD_FIRST_CALLS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct gb_first_calls {
-  void (*first)(void); /* at the first call: what would cost programs that never allocate */
+  /* At the first call: what would cost programs that never allocate. False: never start. */
+  bool (*first)(void);
   uint64_t (*start)(void); /* once the process is old or large: 0, or nanoseconds until to try again */
 };
 
 /* Counts from now on. May be called again in a fork child; `first` is called once. */
 void gb_first_calls_count(const struct gb_first_calls *calls);
 
-/* Exported: the malloc behind ours, 0 if ours is not in front. */
-__attribute__((visibility("default"))) uintptr_t giveback_malloc_behind(void);
+/* True if the program's calls come here: false for the second of two copies, behind another allocator's
+ * library, and if loaded by dlopen. */
+bool gb_first_calls_arrive(void);
+
+/* Exported: what is behind `in_use` if that is our malloc, or that of another copy of this library; else
+ * `in_use` itself. */
+__attribute__((visibility("default"))) uintptr_t giveback_malloc_behind(uintptr_t in_use);
 
 #endif

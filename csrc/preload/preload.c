@@ -46,23 +46,27 @@ static uint64_t start(void) {
   return status == GB_NO_THREAD || status == GB_NO_MEMORY ? TRY_AGAIN_NS : 0;
 }
 
-static void first(void);
+static bool first(void);
 static const struct gb_first_calls calls = {.first = first, .start = start};
 
 /* The child has no engine: it gets its own as the parent did. */
 static void after_fork_in_child(void) {
   gb_engine_after_fork();
-  gb_first_calls_count(&calls);
+  if (!gb_engine_was_stopped())
+    gb_first_calls_count(&calls);
 }
 
 /* A program that never allocates has no use for any of it. */
-static void first(void) {
+static bool first(void) {
+  if (!gb_first_calls_arrive())
+    return false;
   if (pthread_atfork(NULL, NULL, after_fork_in_child) == 0)
     gb_engine_forks_are_watched();
   if (config.policy == GB_POLICY_BACKGROUND && !config.keep_fastbins) {
     gb_fastbins_off();
     gb_engine_fastbins_are_off();
   }
+  return true;
 }
 
 /* True for the file name of this library, wherever it lies. */
@@ -95,23 +99,22 @@ static void keep_from_children(void) {
   (void)unsetenv("GIVEBACK");
 }
 
-static bool is_preloaded_first(void) {
-  /* Of two copies, only one is found by name; loaded by dlopen, none is. */
-  return dlsym(RTLD_DEFAULT, "giveback_engine") == (void *)(uintptr_t)giveback_engine;
-}
-
-__attribute__((constructor)) static void construct(void) {
-  if (!is_preloaded_first())
-    return;
+static bool read_settings(const char *text) {
   char message[GB_CONFIG_MESSAGE];
-  gb_config_default(&config);
-  if (gb_config_parse(&config, getenv("GIVEBACK"), message) != GB_OK) {
+  if (gb_config_parse(&config, text, message) != GB_OK) {
     say(message);
-    return;
+    return false;
   }
   if (!config.children)
     keep_from_children();
-  if (config.policy == GB_POLICY_OFF)
+  return config.policy != GB_POLICY_OFF;
+}
+
+/* Every program started under us pays for this: /bin/true lives for half a millisecond. */
+__attribute__((constructor)) static void construct(void) {
+  gb_config_default(&config);
+  const char *settings = getenv("GIVEBACK");
+  if (settings != NULL && (!gb_first_calls_arrive() || !read_settings(settings)))
     return;
   gb_engine_prepare();
   gb_first_calls_count(&calls);

@@ -2,6 +2,8 @@
 
 /* Looks at an arena that is at work take at most the 40th part of the time, whatever the budget. */
 #define TIMES_LOOK_COST 40u
+#define MOST_FAILED_LOOKS 6u /* the last one 32 ages after the one before */
+#define LITTLE_BYTES (UINT64_C(1) << 20)
 
 enum gb_status gb_arena_state_init(struct gb_arena_state *state, uintptr_t address, bool is_main,
                                    uint64_t age_ns) {
@@ -37,19 +39,33 @@ uint64_t gb_arena_fingerprint(const struct gb_layout *layout, uintptr_t arena) {
 }
 
 enum gb_arena_turn gb_arena_turn(struct gb_arena_state *state, uint64_t fingerprint, uint64_t now_ns) {
-  const bool first = state->before_ns == 0;
+  const bool first = !state->known;
   if (fingerprint != state->fingerprint || first) {
+    state->known = true;
     state->fingerprint = fingerprint;
     state->quiet_since_ns = now_ns;
     state->quiet_done = false;
-  } else if (state->quiet_done) {
-    return GB_TURN_SKIP;
-  } else if (now_ns - state->quiet_since_ns >= state->age.base_ns) {
-    return GB_TURN_QUIET;
+    state->failed_looks = 0;
   }
+  if (state->quiet_done || state->failed_looks >= MOST_FAILED_LOOKS)
+    return GB_TURN_SKIP;
+  if (now_ns < state->look_not_before_ns)
+    return GB_TURN_WAIT;
+  if (now_ns - state->quiet_since_ns >= state->age.base_ns)
+    return GB_TURN_QUIET;
   const uint64_t dear = state->look_cost_ns * TIMES_LOOK_COST;
   const uint64_t due = state->before_ns + (state->age.now_ns > dear ? state->age.now_ns : dear);
-  return first || now_ns >= due ? GB_TURN_OLD : GB_TURN_WAIT;
+  return state->before_ns == 0 || now_ns >= due ? GB_TURN_OLD : GB_TURN_WAIT;
+}
+
+void gb_arena_state_looked(struct gb_arena_state *state, bool succeeded, uint64_t now_ns) {
+  if (succeeded) {
+    state->failed_looks = 0;
+    state->look_not_before_ns = 0;
+    return;
+  }
+  ++state->failed_looks;
+  state->look_not_before_ns = now_ns + (state->age.base_ns << state->failed_looks);
 }
 
 static void swap(struct gb_free_pages *left, struct gb_free_pages *right) {
@@ -73,6 +89,10 @@ enum gb_status gb_arena_state_seen(struct gb_arena_state *state, struct gb_free_
     if (state->before_ns != 0) {
       status = gb_free_pages_unite(&state->wanted, seen);
       gb_free_pages_intersect(&state->wanted, &state->before);
+      /* An arena at work: a little now is not worth the locks; it is more the next time, or all of it
+       * once the arena is quiet. */
+      if (gb_free_pages_bytes(&state->wanted) < LITTLE_BYTES)
+        gb_free_pages_clear(&state->wanted);
     }
     swap(&state->before, seen);
   }
@@ -81,6 +101,7 @@ enum gb_status gb_arena_state_seen(struct gb_arena_state *state, struct gb_free_
   state->pending = state->wanted_bytes > 0;
   state->not_before_ns = 0;
   state->busy_since_ns = 0;
+  state->refreshes = 0;
   if (status == GB_OK)
     status = gb_free_pages_unite(&state->released, &state->wanted);
   return status;

@@ -21,12 +21,15 @@ struct gb_arena_state {
   uintptr_t address;
   bool is_main;
   bool in_use; /* the sets below exist */
+  bool known; /* the fingerprint was taken */
   uint64_t fingerprint; /* of the arena's fields */
   uint64_t quiet_since_ns;
   bool quiet_done; /* it was released since it fell quiet */
   uint64_t before_ns; /* when `before` was taken; 0: never */
   struct gb_age age;
   uint64_t look_cost_ns; /* CPU time of the last look: one that is dear is not repeated so soon */
+  unsigned failed_looks; /* in a row, since it changed last */
+  uint64_t look_not_before_ns; /* after one */
   uint64_t held_bytes; /* when last looked at */
   struct gb_free_pages before; /* free and in memory then */
   struct gb_free_pages wanted; /* to be released in this pass */
@@ -40,6 +43,7 @@ struct gb_arena_state {
   uint64_t busy_since_ns; /* 0: it was not */
   uint64_t busy_pause_ns;
   uint64_t wanted_bytes; /* at the start of the release */
+  unsigned refreshes; /* of the mappings, for it */
 };
 
 enum gb_status gb_arena_state_init(struct gb_arena_state *state, uintptr_t address, bool is_main,
@@ -58,6 +62,10 @@ enum gb_arena_turn {
   GB_TURN_OLD, /* also the first look */
 };
 enum gb_arena_turn gb_arena_turn(struct gb_arena_state *state, uint64_t fingerprint, uint64_t now_ns);
+
+/* After every try to look at it. One that fails is tried again, ever later, a few times; then not before the
+ * arena changes. */
+void gb_arena_state_looked(struct gb_arena_state *state, bool succeeded, uint64_t now_ns);
 
 /* Takes over a look: `seen`, the pages that are free and in memory; its content is then undefined.
  * Fills in `wanted`; `all` wants everything, whatever its age. */

@@ -22,8 +22,9 @@ static struct gb_engine {
   bool forks_watched; /* gb_engine_after_fork is called in children of fork() */
   bool early; /* fastbins were switched off when they were empty */
   uint64_t thread; /* to be joined */
+  bool stopped; /* by whoever asked for it */
   struct gb_config config;
-  struct gb_location location;
+  struct gb_found found;
   struct gb_sandbox sandbox;
   struct gb_waiter waiter;
   struct gb_stats *stats;
@@ -38,6 +39,9 @@ static void forget_parent(void) {
   engine.runs = false;
   engine.thread = 0;
   engine.stats = NULL;
+  /* Not closed: its tables are not mapped here (gb_os_alloc). */
+  engine.pass = (struct gb_pass){0};
+  engine.waiter = (struct gb_waiter){0};
   engine.process = gb_os_process_id();
   gb_stats_after_fork();
   gb_arena_gate_after_fork();
@@ -74,6 +78,10 @@ void gb_engine_prepare(void) {
     forget_parent();
   if (!engine.sandbox.known)
     gb_os_sandbox_begin(&engine.sandbox);
+}
+
+bool gb_engine_was_stopped(void) {
+  return engine.stopped;
 }
 
 bool gb_engine_is_own_process(void) {
@@ -140,7 +148,7 @@ static void trim_once(void) {
 
 static enum gb_status open_pass(bool plain) {
   enum gb_status status =
-      gb_pass_open(&engine.pass, &engine.config, engine.stats, &engine.stop, &engine.location, plain);
+      gb_pass_open(&engine.pass, &engine.config, engine.stats, &engine.stop, &engine.found, plain);
   if (status == GB_OK && !engine.early && !engine.config.keep_fastbins)
     gb_fastbins_empty(&engine.pass);
   return status;
@@ -182,6 +190,11 @@ static void run_pass(struct turn *turn, bool all, uint64_t *bytes) {
   }
 }
 
+/* The difference of two clocks that are read one after the other can fall by a microsecond. */
+static uint64_t grown(uint64_t now, uint64_t before) {
+  return now > before ? now - before : 0;
+}
+
 static void *run(void *unused) {
   (void)unused;
   struct gb_stats *stats = engine.stats;
@@ -197,14 +210,15 @@ static void *run(void *unused) {
   while (!shall_stop()) {
     if (gb_os_sandbox_check(&engine.sandbox) != GB_OK) {
       sit_out_sandbox();
-      break;
+      return NULL; /* leaving everything as it is: no system call that is not needed */
     }
     const uint64_t begin = gb_now_ns();
     const uint32_t wanted = __atomic_load_n(&stats->wanted, __ATOMIC_ACQUIRE);
     const bool asked = wanted != stats->answered;
     struct gb_usage usage;
     gb_os_usage(&usage);
-    const bool active = gb_pace_is_active(usage.cpu_ns - turn.seen.cpu_ns, usage.faults - turn.seen.faults);
+    const bool active =
+        gb_pace_is_active(grown(usage.cpu_ns, turn.seen.cpu_ns), grown(usage.faults, turn.seen.faults));
     uint64_t bytes = 0;
     if (asked || active || turn.waiting || first) {
       turn.seen = usage;
@@ -213,7 +227,8 @@ static void *run(void *unused) {
       else if (!trims || asked)
         run_pass(&turn, asked, &bytes);
       if (trims) {
-        publish_state(GB_ENGINE_RUNS, GB_OK);
+        if (!asked)
+          publish_state(GB_ENGINE_RUNS, GB_OK);
         turn.nap_ns = engine.config.every_ns;
         turn.waiting = false;
       }
@@ -257,13 +272,15 @@ static enum gb_status open_stats(void) {
 static enum gb_status start_thread(void) {
   if (gb_os_sandbox_check(&engine.sandbox) != GB_OK)
     return GB_SANDBOX;
-  enum gb_status status = gb_locate_provider(&engine.location);
+  enum gb_status status = gb_locate_provider(&engine.found.location);
   if (status != GB_OK)
     return status;
+  gb_mallinfo_find(&engine.found.functions);
   status = open_stats();
   if (status != GB_OK)
     return status;
   engine.stop = 0;
+  engine.stopped = false;
   publish_state(GB_ENGINE_RUNS, GB_OK);
   status = gb_os_thread_start(&engine.thread, run, NULL);
   if (status != GB_OK) {
@@ -332,6 +349,7 @@ static enum gb_status api_stop(void) {
     wake_thread();
     gb_os_thread_join(engine.thread);
     engine.runs = false;
+    engine.stopped = true;
   }
   if (engine.stats != NULL)
     gb_stats_close(engine.stats);

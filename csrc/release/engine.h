@@ -29,8 +29,8 @@ struct gb_engine_api {
    * GB_NO_MEMORY. What is refused later is in the stats. `text` as GIVEBACK=; NULL: defaults. */
   enum gb_status (*start)(const char *text, char message[GB_CONFIG_MESSAGE]);
 
-  /* Ends the thread and waits for it: at most one hold and one system call long. GB_OK, also if there
-   * was none. */
+  /* Ends the thread and waits for it: for the end of the look, the hold, or the call of glibc's (mallinfo,
+   * malloc_trim) under way. GB_OK, also if there was none. */
   enum gb_status (*stop)(void);
 
   /* Releases what is held now, whatever its age, and waits for it. GB_OK; GB_NO_ENGINE;
@@ -49,6 +49,9 @@ void gb_engine_prepare(void);
 /* False in the child of a vfork(), which must leave the parent's memory alone, and of a fork that
  * gb_engine_after_fork was not told of. */
 bool gb_engine_is_own_process(void);
+
+/* Somebody called stop(): a fork child shall not start it again by itself. */
+bool gb_engine_was_stopped(void);
 
 /* In the child of a fork: there is no engine. */
 void gb_engine_after_fork(void);

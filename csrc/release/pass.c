@@ -1,7 +1,6 @@
 #include "release/pass.h"
 
 #include "base/clock.h"
-#include "heap/verify.h"
 
 #define MICROSECOND UINT64_C(1000)
 #define MILLISECOND UINT64_C(1000000)
@@ -15,13 +14,16 @@
 #define BUSY_FIRST_NS (100 * MICROSECOND)
 #define BUSY_LAST_NS (4 * MILLISECOND)
 #define BUSY_LONGEST_NS (250 * MILLISECOND)
-/* So much of the pause may go into one batch: what comes before and behind it needs the rest. */
-#define BATCH_SHARE_PERCENT 60u
+/* So much of the pause may go into one batch. Larger ones are fewer calls, but a hold that has just not
+ * reached its pause lasts for one more. */
+#define BATCH_SHARE_PERCENT 90u
 /* What a fault costs the program: the kernel zeroes the page and maps it. */
 #define FAULT_NS UINT64_C(700)
 /* mallinfo holds each arena for its whole list, about 100 ns a chunk. */
 #define VERIFY_CHUNKS 20000u
 #define FIRST_STATES 32u
+/* New snapshots of the mappings for the release of one arena. */
+#define MOST_REFRESHES 16u
 
 /* ---- opening ----------------------------------------------------------------------- */
 
@@ -30,12 +32,12 @@ static enum gb_status verify(struct gb_pass *pass) {
       .hold_ns = pass->config->pause_ns,
       .patience_ns = LOOK_PATIENCE_NS,
       .first_source = pass->residency.source,
-      .location = &pass->location,
+      .location = &pass->found.location,
       .without_malloc = true,
   };
   struct gb_comparison comparison;
   const struct gb_verify_limits limits = {.tries = 2, .chunks = VERIFY_CHUNKS};
-  const enum gb_status status = gb_verify(&options, limits, &comparison);
+  const enum gb_status status = gb_verify(&options, limits, &pass->found.functions, &comparison);
   if (status != GB_OK)
     return status;
   /* Busy or too large: the structure must do, as it does for every look. */
@@ -47,22 +49,22 @@ static enum gb_residency_source first_source(const struct gb_pass *pass) {
 }
 
 enum gb_status gb_pass_open(struct gb_pass *pass, const struct gb_config *config, struct gb_stats *stats,
-                            const uint32_t *stop, const struct gb_location *location, bool plain) {
+                            const uint32_t *stop, const struct gb_found *found, bool plain) {
   *pass = (struct gb_pass){
       .config = config,
       .stats = stats,
       .stop = stop,
       .plain = plain,
-      .location = *location,
+      .found = *found,
   };
   gb_hazards_watch(&pass->hazards, &pass->maps);
   gb_budget_begin(&pass->budget, config->cpu_ppm, gb_now_ns());
   gb_batch_begin(&pass->batch, config->pause_ns * BATCH_SHARE_PERCENT / 100);
   gb_os_release_open(&pass->release, plain || config->old_kernel);
   gb_stats_set(&stats->kernel_path, pass->release.many ? 0 : 1);
-  enum gb_status status = gb_locate_check(&pass->location);
+  enum gb_status status = gb_locate_check(&pass->found.location);
   if (status == GB_OK)
-    status = gb_find_glibc(location, false, &pass->maps, &pass->glibc);
+    status = gb_find_glibc(&pass->found.location, false, &pass->maps, &pass->glibc);
   if (status == GB_OK)
     status = gb_hazards_check(&pass->hazards, gb_now_ns());
   if (status == GB_OK)
@@ -185,6 +187,13 @@ static enum gb_status look_and_choose(struct gb_pass *pass, struct gb_arena_stat
   return gb_arena_state_seen(state, &pass->seen, turn, all, gb_now_ns());
 }
 
+static void publish_held(struct gb_pass *pass) {
+  uint64_t held = 0;
+  for (size_t i = 0; i < pass->count; ++i)
+    held += pass->states[i].held_bytes;
+  gb_stats_set(&pass->stats->held_bytes, held);
+}
+
 /* Looks at every arena that is due. False if the budget ran out before. */
 static bool look_at_all(struct gb_pass *pass, bool all, struct gb_pass_result *result) {
   uint64_t cpu = gb_thread_cpu_ns();
@@ -206,6 +215,7 @@ static bool look_at_all(struct gb_pass *pass, bool all, struct gb_pass_result *r
       break;
     }
     const enum gb_status status = look_and_choose(pass, state, turn, all);
+    gb_arena_state_looked(state, status == GB_OK, gb_now_ns());
     if (status == GB_BUSY || status == GB_STALE || status == GB_NO_ROOM)
       gb_stats_add(&pass->stats->busy, 1);
     else if (status != GB_OK)
@@ -216,10 +226,7 @@ static bool look_at_all(struct gb_pass *pass, bool all, struct gb_pass_result *r
     gb_budget_charge(&pass->budget, gb_now_ns(), used);
     gb_stats_add(&pass->stats->search_cpu_ns, used);
   }
-  uint64_t held = 0;
-  for (size_t i = 0; i < pass->count; ++i)
-    held += pass->states[i].held_bytes;
-  gb_stats_set(&pass->stats->held_bytes, held);
+  publish_held(pass);
   return finished;
 }
 
@@ -274,16 +281,19 @@ static void release_once(struct gb_pass *pass, struct gb_arena_state *state, str
   if (hold.held) {
     count_hold(pass, &hold);
     result->bytes += hold.bytes + hold.top_bytes;
-    state->busy_since_ns = 0;
+    if (status != GB_BUSY) /* the lock was had, but the kernel may have asked to come again (EAGAIN) */
+      state->busy_since_ns = 0;
     if (hold.awaited)
       state->not_before_ns = now + gb_duty_pause(pass->config->duty_ppm, hold.hold_ns);
     if (hold.full != NULL)
       gb_path_grow(hold.full);
   }
-  if (status == GB_STALE && hold.failures == 0)
+  if (status == GB_STALE && hold.failures == 0 && state->refreshes < MOST_REFRESHES) {
+    ++state->refreshes;
     status = gb_os_maps_read(&pass->maps) == GB_OK ? GB_MORE : GB_NO_PROC;
-  else if (status == GB_NO_ROOM)
+  } else if (status == GB_NO_ROOM) {
     status = gb_ranges_grow(&pass->looker.ranges) == GB_OK ? GB_MORE : GB_NO_MEMORY;
+  }
   if (status == GB_BUSY) {
     was_busy(pass, state, now);
   } else if (status != GB_MORE) {
@@ -354,6 +364,7 @@ enum gb_status gb_pass_run(struct gb_pass *pass, bool all, struct gb_pass_result
     if (!look_at_all(pass, all, result))
       result->waiting = true;
     release_all(pass, result);
+    publish_held(pass);
   }
   gb_os_residency_close(&pass->residency);
   return status;

@@ -22,7 +22,7 @@
 #define GB_STATS_MAGIC UINT64_C(0x317374617462675f) /* "_gbtats1" */
 #define GB_STATS_VERSION 1u
 #define GB_STATS_STATUSES 48u /* room for every enum gb_status */
-/* Holds by length: 8 buckets an octave from 1 us on, so a percentile is right within 9 %. */
+/* Holds by length: 8 buckets an octave from 1 us on, so a percentile is at most 12.5 % too high. */
 #define GB_HOLD_BUCKETS 192u
 
 enum gb_engine_state {
@@ -56,8 +56,8 @@ struct gb_stats {
 
   uint64_t started_ns; /* CLOCK_REALTIME */
   uint64_t wakeups;
-  uint64_t passes; /* that looked at anything */
-  uint64_t looks; /* arenas walked */
+  uint64_t passes; /* times it asked each arena whether there is something to do */
+  uint64_t looks; /* arenas walked, to see what is free */
   uint64_t arenas;
   uint64_t returned_bytes; /* resident pages released */
   uint64_t returned_top_bytes; /* of these, from top chunks */

@@ -1,4 +1,4 @@
-"""giveback finds the memory that a Linux process has freed but still occupies."""
+"""giveback gives memory that a Linux process has freed but still occupies back to the system."""
 
 from __future__ import annotations
 
@@ -16,20 +16,42 @@ except ImportError as _error:
     ) from _error
 
 from .account import Arena, GlibcHeap, Pages, Tcache, glibc_heap
-from .errors import BusyError, DoubtError, GivebackError, ProcessError, UnsupportedError
+from .engine import Released, library_path, release, running, start, stats, stop
+from .engine_stats import Stats
+from .errors import (
+    BusyError,
+    ConfigError,
+    DoubtError,
+    EngineError,
+    GivebackError,
+    ProcessError,
+    ReleaseTimeoutError,
+    UnsupportedError,
+)
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Arena",
     "BusyError",
+    "ConfigError",
     "DoubtError",
+    "EngineError",
     "GivebackError",
     "GlibcHeap",
     "Pages",
     "ProcessError",
+    "ReleaseTimeoutError",
+    "Released",
+    "Stats",
     "Tcache",
     "UnsupportedError",
     "__version__",
     "glibc_heap",
+    "library_path",
+    "release",
+    "running",
+    "start",
+    "stats",
+    "stop",
 ]

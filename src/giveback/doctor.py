@@ -15,6 +15,7 @@ from typing import Literal
 
 from . import _native
 from .errors import GivebackError, from_status
+from .remote import engine as remote_engine
 from .remote import glibc as remote_glibc
 from .remote import process
 from .remote.objects import Allocator, find_allocator
@@ -174,6 +175,22 @@ def _remote_layout(pid: int, allocator: Allocator) -> _Layout:
     layout.verified = "structure"
     _describe(layout, found.main_arena, "verified by structure, from outside", found.heap_header)
     return layout
+
+
+def _engine_finding(pid: int) -> Finding:
+    subject = "engine"
+    try:
+        stats = remote_engine.read(pid)
+    except remote_engine.NoEngineError as error:
+        return Finding(subject, "note", error.reason, error.remedy)
+    except GivebackError as error:
+        return Finding(subject, "bad", error.reason, error.remedy)
+    if stats.state == "refuses":
+        text = f"runs in this process, but touches nothing: {stats.reason}"
+        return Finding(subject, "bad", text, stats.remedy)
+    megabytes = stats.returned / 1e6
+    text = f"runs in this process (policy {stats.policy}): {megabytes:.1f} MB came back until now"
+    return Finding(subject, "good", text)
 
 
 def _is_privileged(pid: int) -> bool:
@@ -347,6 +364,7 @@ def examine(pid: int | None = None) -> Report:
         layout = _own_layout() if own else _remote_layout(pid, allocator)
         if layout.finding:
             findings.append(layout.finding)
+        findings.append(_engine_finding(pid))
     findings += _process_findings(pid, fields)
     findings += _kernel_findings()
     return Report(

@@ -33,6 +33,18 @@ class ProcessError(GivebackError):
     """Another process is gone, or may not be read."""
 
 
+class ConfigError(GivebackError, ValueError):
+    """A setting is not one that giveback knows; says what it may be."""
+
+
+class EngineError(GivebackError):
+    """The engine cannot do that now: none runs, one runs already, or it is of another version."""
+
+
+class ReleaseTimeoutError(EngineError, TimeoutError):
+    """A release takes longer than was allowed; it goes on."""
+
+
 def from_status(status: int) -> GivebackError:
     """The exception for a status of the C side other than OK."""
     reason, remedy = _native.status_words(status)
@@ -40,6 +52,12 @@ def from_status(status: int) -> GivebackError:
         return DoubtError(reason, remedy)
     if status == _native.DENIED:
         return ProcessError(reason, remedy)
+    if status == _native.BAD_CONFIG:
+        return ConfigError(reason, remedy)
+    if status == _native.TIMEOUT:
+        return ReleaseTimeoutError(reason, remedy)
+    if _native.BAD_CONFIG < status < _native.SANDBOX:
+        return EngineError(reason, remedy)
     if status < _native.NO_PROC:
         return BusyError(reason, remedy)
     return UnsupportedError(reason, remedy)

@@ -15,15 +15,19 @@ import click
 from .. import __version__
 from ..errors import GivebackError
 from .doctor import doctor
+from .run import lib, run
+from .stats import stats
+from .trim import trim
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="giveback")
 def cli() -> None:
-    """Find the memory that Linux processes have freed but still occupy."""
+    """Give the memory that Linux processes have freed but still occupy back to the system."""
 
 
-cli.add_command(doctor)
+for _command in (doctor, lib, run, stats, trim):
+    cli.add_command(_command)
 
 
 def main() -> None:

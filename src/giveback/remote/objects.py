@@ -2,7 +2,8 @@
 
 The dynamic linker binds `malloc` to the first object that defines it, in this order: the program,
 preloaded objects, then what each needs, breadth first. The same is done here with the files.
-Objects loaded later by dlopen() are not in that order and cannot replace malloc.
+Objects loaded later by dlopen() are not in that order and cannot replace malloc. giveback's own
+library, preloaded, defines a malloc that jumps to the next one: that next one is what counts.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ _NAMES = (
 _LIBC = re.compile(r"libc\.so\.6|libc-\d[\d.]*\.so")
 _MUSL = re.compile(r"ld-musl-.*\.so\.1|libc\.musl-.*\.so\.1")
 _LINKER = re.compile(r"ld-linux.*\.so\.\d|ld-\d[\d.]*\.so|ld64?\.so\.\d")
+_OURS = "libgiveback.so"
 _VERSION = re.compile(rb"release version (\d+\.\d+)")
 
 
@@ -80,6 +82,11 @@ class Allocator:
 def is_libc(path: str) -> bool:
     """Whether the file is glibc's libc, by its name."""
     return _LIBC.fullmatch(Path(path).name) is not None
+
+
+def is_ours(path: str) -> bool:
+    """Whether the file is giveback's library, by its name."""
+    return Path(path).name == _OURS
 
 
 def _defines(section: Any, name: str) -> bool:
@@ -230,7 +237,9 @@ def find_allocator(pid: int) -> Allocator:
             and (found := _inspect(file_of(pid, mapping.path), mapping.path))
         ]
         order = _in_link_order(program, _preloads(pid), objects)
-        provider = next((found for found in order if found.defines_malloc), None)
+        provider = next(
+            (found for found in order if found.defines_malloc and not is_ours(found.path)), None
+        )
 
     static = program is not None and not program.has_interpreter and libc is None and not musl
     if any("/vgpreload_" in mapping.path for mapping in files.values()):
