@@ -28,13 +28,14 @@ def check(source: str) -> tuple[int, str]:
 
 def main() -> int:
     """1 if anything was found."""
-    if not (BUILD / "compile_commands.json").exists():
-        subprocess.run(
-            ["meson", "setup", str(BUILD), "-Dtest_doors=true"],
-            check=True,
-            cwd=ROOT,
-            stdout=subprocess.DEVNULL,
-        )
+    # Anew each time: files that were added since would not be looked at.
+    subprocess.run(
+        ["meson", "setup", *(["--wipe"] if BUILD.exists() else []), str(BUILD)]
+        + ["-Dtest_doors=true"],
+        check=True,
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+    )
     entries = json.loads((BUILD / "compile_commands.json").read_text())
     sources = sorted({str((BUILD / entry["file"]).resolve()) for entry in entries})
     failed = 0

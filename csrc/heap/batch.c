@@ -4,7 +4,9 @@
 #define GROWTH_PERCENT 50u
 
 static uint64_t limit(uint64_t value, uint64_t least, uint64_t most) {
-  return value < least ? least : value > most ? most : value;
+  if (value < least)
+    return least;
+  return value > most ? most : value;
 }
 
 void gb_batch_begin(struct gb_batch *batch, uint64_t target_ns) {

@@ -258,18 +258,23 @@ void gb_reach_begin(struct gb_reach *reach, uintptr_t arena, bool is_main, struc
 }
 
 enum gb_status gb_reach_release(struct gb_reach *reach, const struct gb_reach_options *options,
-                                struct gb_reach_hold *result) {
-  *result = (struct gb_reach_hold){0};
-  struct hold hold = {
-      .reach = reach, .options = options, .result = result, .page = gb_os_page_size(), .top_from = NO_TOP};
+                                struct gb_reach_hold *hold) {
+  *hold = (struct gb_reach_hold){0};
+  struct hold now = {
+      .reach = reach,
+      .options = options,
+      .result = hold,
+      .page = gb_os_page_size(),
+      .top_from = NO_TOP,
+  };
   gb_ranges_prefetch(&reach->looker->ranges);
   if (!gb_arena_try_lock(reach->arena))
     return GB_BUSY;
-  hold.begin_ns = gb_now_ns();
-  hold.end_ns = hold.begin_ns + options->pause_ns;
-  const enum gb_status status = release_lists(&hold);
-  result->awaited = gb_arena_unlock(reach->arena);
-  result->hold_ns = gb_now_ns() - hold.begin_ns;
-  result->held = true;
+  now.begin_ns = gb_now_ns();
+  now.end_ns = now.begin_ns + options->pause_ns;
+  const enum gb_status status = release_lists(&now);
+  hold->awaited = gb_arena_unlock(reach->arena);
+  hold->hold_ns = gb_now_ns() - now.begin_ns;
+  hold->held = true;
   return status;
 }

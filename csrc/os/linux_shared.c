@@ -33,9 +33,9 @@ static char *append_number(char *at, uint64_t value, unsigned base) {
 }
 
 static char *append_text(char *at, const char *text) {
-  const size_t length = strlen(text);
-  memcpy(at, text, length);
-  return at + length;
+  while (*text != '\0')
+    *at++ = *text++;
+  return at;
 }
 
 static uint64_t pid_namespace(void) {
@@ -98,8 +98,11 @@ static bool fill(int fd, size_t bytes) {
   return true;
 }
 
-static void *map_new_file(const char *name, size_t bytes) {
+/* NULL if it cannot be; *taken says that the name was. */
+static void *map_new_file(const char *name, size_t bytes, bool *taken) {
+  errno = 0;
   const int fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
+  *taken = fd < 0 && errno == EEXIST;
   if (fd < 0)
     return NULL;
   void *memory = MAP_FAILED;
@@ -127,8 +130,9 @@ void *gb_os_shared_alloc(size_t bytes, char name[GB_SHARED_NAME]) {
     *at++ = '.';
     at = append_number(at, (gb_now_ns() * UINT64_C(11400714819323198485)) >> 32, 16);
     *at = '\0';
-    memory = map_new_file(name, bytes);
-    if (memory == NULL && errno != EEXIST)
+    bool taken = false;
+    memory = map_new_file(name, bytes, &taken);
+    if (!taken)
       break;
   }
   if (memory == NULL)

@@ -20,7 +20,7 @@ typedef void *(*calloc_function)(size_t count, size_t bytes);
 typedef void *(*realloc_function)(void *memory, size_t bytes);
 
 static void *first_malloc(size_t bytes);
-static void *first_calloc(size_t count, size_t bytes);
+static void *first_calloc(size_t members, size_t bytes);
 static void *first_realloc(void *memory, size_t bytes);
 
 /* What our three jump to. */

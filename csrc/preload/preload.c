@@ -72,31 +72,33 @@ static bool first(void) {
 /* True for the file name of this library, wherever it lies. */
 static bool is_ours(const char *path, size_t length) {
   static const char name[] = "/" GB_SONAME;
-  return length >= sizeof name - 1 && memcmp(path + length - (sizeof name - 1), name, sizeof name - 1) == 0;
+  const size_t name_length = sizeof name - 1;
+  return length >= name_length && memcmp(path + length - name_length, name, name_length) == 0;
 }
 
 /* Takes us out of LD_PRELOAD, in place: other entries stay as they are. */
 static void keep_from_children(void) {
-  char *list = getenv("LD_PRELOAD");
-  char *into = list;
-  for (const char *at = list; at != NULL && *at != '\0';) {
-    const size_t separators = strspn(at, ": ");
-    at += separators;
+  (void)unsetenv("GIVEBACK");
+  char *into = getenv("LD_PRELOAD");
+  if (into == NULL)
+    return;
+  const char *at = into;
+  bool any = false;
+  while (*at != '\0') { // NOLINT(clang-analyzer-security.ArrayBound): strspn and strcspn stop at its end
+    at += strspn(at, ": ");
     const size_t length = strcspn(at, ": ");
     if (length > 0 && !is_ours(at, length)) {
-      if (into != list)
+      if (any)
         *into++ = ':';
       memmove(into, at, length);
       into += length;
+      any = true;
     }
     at += length;
   }
-  if (list != NULL) {
-    *into = '\0';
-    if (into == list)
-      (void)unsetenv("LD_PRELOAD");
-  }
-  (void)unsetenv("GIVEBACK");
+  *into = '\0';
+  if (!any)
+    (void)unsetenv("LD_PRELOAD");
 }
 
 static bool read_settings(const char *text) {
@@ -126,6 +128,7 @@ __attribute__((destructor)) static void destruct(void) {
 
 /* glibc 2.34 and later, for programs that fork from a signal handler: takes no locks and runs no
  * handlers, so an arena that the engine holds at that moment would stay locked in the child. */
+// NOLINTNEXTLINE(readability-redundant-declaration): older headers do not have it
 __attribute__((visibility("default"))) pid_t _Fork(void);
 __attribute__((visibility("default"))) pid_t _Fork(void) {
   static pid_t (*next)(void);

@@ -133,7 +133,7 @@ static enum gb_status update_states(struct gb_pass *pass) {
 }
 
 static void refuse(struct gb_pass *pass, enum gb_status status) {
-  if (status < (enum gb_status)GB_STATS_STATUSES)
+  if ((unsigned)status < GB_STATS_STATUSES)
     gb_stats_add(&pass->stats->refused[status], 1);
 }
 

@@ -25,6 +25,7 @@ static struct {
   unsigned one_calls;
 } faults;
 
+// NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): libc's names are its own
 int madvise(void *start, size_t bytes, int advice) {
   static int (*next)(void *, size_t, int);
   if (next == NULL) {
@@ -66,6 +67,7 @@ static long fake_process_madvise(const struct iovec *ranges, size_t count) {
   return done;
 }
 
+// NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): libc's names are its own
 long syscall(long number, ...) {
   static long (*next)(long, ...);
   if (next == NULL) {
