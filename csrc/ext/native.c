@@ -36,11 +36,9 @@ static PyObject *verify(PyObject *module, PyObject *unused) {
       .first_source = GB_RESIDENCY_SCAN,
   };
   struct gb_comparison comparison;
-  struct gb_mallinfo functions;
-  gb_mallinfo_find(&functions);
   enum gb_status status;
   Py_BEGIN_ALLOW_THREADS;
-  status = gb_verify(&options, GB_VERIFY_LIMITS, &functions, &comparison);
+  status = gb_verify(&options, GB_VERIFY_LIMITS, &comparison);
   Py_END_ALLOW_THREADS;
   PyObject *figures = gb_py_comparison(&comparison);
   return figures == NULL ? NULL : Py_BuildValue("(iN)", (int)status, figures);

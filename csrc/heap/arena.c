@@ -13,7 +13,7 @@ static uint32_t *mutex_of(uintptr_t arena) {
 static uint32_t gate_held;
 static uint32_t gate_closed;
 
-#define GATE_TRIES 500u
+#define GATE_TRIES 10000u
 #define GATE_PAUSE_NS UINT64_C(100000)
 
 void gb_arena_gate_close(void) {
@@ -24,6 +24,20 @@ void gb_arena_gate_close(void) {
 
 void gb_arena_gate_open(void) {
   __atomic_sub_fetch(&gate_closed, 1, __ATOMIC_RELEASE);
+}
+
+void gb_arena_gate_enter(void) {
+  for (;;) {
+    __atomic_add_fetch(&gate_held, 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&gate_closed, __ATOMIC_SEQ_CST) == 0)
+      return;
+    __atomic_sub_fetch(&gate_held, 1, __ATOMIC_RELEASE);
+    gb_os_sleep_ns(GATE_PAUSE_NS);
+  }
+}
+
+void gb_arena_gate_leave(void) {
+  __atomic_sub_fetch(&gate_held, 1, __ATOMIC_RELEASE);
 }
 
 void gb_arena_gate_after_fork(void) {

@@ -22,10 +22,13 @@ bool gb_arena_try_lock(uintptr_t arena);
 bool gb_arena_unlock(uintptr_t arena);
 
 /* For a fork that does not go through glibc's fork(): with the gate closed no try succeeds, and closing
- * it waits until no arena is ours, 50 ms at most; so the child's arenas are not locked by a thread
+ * it waits until no arena is ours, a second at most; so the child's arenas are not locked by a thread
  * that it does not have. Async-signal-safe. May be closed by several threads at once. */
 void gb_arena_gate_close(void);
 void gb_arena_gate_open(void);
+/* Around calls of glibc's that lock arenas (malloc_trim, mallinfo, mallopt): waits while it is closed. */
+void gb_arena_gate_enter(void);
+void gb_arena_gate_leave(void);
 void gb_arena_gate_after_fork(void); /* in the child: nobody has it closed, nothing is held */
 
 /* ---- reading words that may change under us ------------------------------- */

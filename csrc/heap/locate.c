@@ -1,10 +1,10 @@
 #include "heap/locate.h"
 
-#include <dlfcn.h>
 #include <gnu/libc-version.h>
-#include <link.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "heap/symbols.h"
 
 static void copy_name(char into[GB_NAME_BYTES], const char *name) {
   size_t length = strnlen(name, GB_NAME_BYTES - 1);
@@ -25,41 +25,46 @@ bool gb_is_libc_path(const char *path) {
   return strncmp(name, "libc-", 5) == 0 && name[5] >= '0' && name[5] <= '9' && strstr(name, ".so") != NULL;
 }
 
+/* Its own exported symbol tells that an object is a copy of our preload library, which only passes calls on. */
+#define OWN_SYMBOL "giveback_engine"
+
 struct search {
-  uintptr_t address;
-  bool found;
-  char *name;
-  uintptr_t data_start;
-  uintptr_t data_end;
+  struct gb_location *location;
+  bool libc_found;
+  bool provider_found;
+  bool same; /* the provider is the libc */
 };
 
+static void note_data(const struct dl_phdr_info *info, struct gb_location *location) {
+  for (unsigned i = 0; i < info->dlpi_phnum; ++i) {
+    const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
+    if (segment->p_type != PT_LOAD || (segment->p_flags & PF_W) == 0)
+      continue;
+    const uintptr_t start = info->dlpi_addr + segment->p_vaddr;
+    if (location->data_start == 0)
+      location->data_start = start;
+    location->data_end = start + segment->p_memsz;
+  }
+}
+
+/* The libc that we are linked to, and the first object in the order of loading that defines malloc: that is whose
+ * malloc programs call. */
 static int visit_object(struct dl_phdr_info *info, size_t size, void *context) {
   (void)size;
   struct search *search = context;
-  uintptr_t data_start = 0;
-  uintptr_t data_end = 0;
-  bool holds = false;
-  for (unsigned i = 0; i < info->dlpi_phnum; ++i) {
-    const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
-    if (segment->p_type != PT_LOAD)
-      continue;
-    uintptr_t start = info->dlpi_addr + segment->p_vaddr;
-    uintptr_t end = start + segment->p_memsz;
-    if (search->address >= start && search->address < end)
-      holds = true;
-    if ((segment->p_flags & PF_W) != 0) {
-      if (data_start == 0)
-        data_start = start;
-      data_end = end;
-    }
+  const bool is_libc = gb_object_holds(info, (uintptr_t)&gnu_get_libc_version);
+  if (is_libc) {
+    search->libc_found = true;
+    copy_name(search->location->libc, info->dlpi_name);
+    note_data(info, search->location);
   }
-  if (!holds)
-    return 0;
-  search->found = true;
-  search->data_start = data_start;
-  search->data_end = data_end;
-  copy_name(search->name, info->dlpi_name);
-  return 1;
+  if (!search->provider_found && gb_symbol_of_object(info, "malloc") != 0 &&
+      gb_symbol_of_object(info, OWN_SYMBOL) == 0) {
+    search->provider_found = true;
+    search->same = is_libc;
+    copy_name(search->location->provider, info->dlpi_name);
+  }
+  return search->libc_found && search->provider_found;
 }
 
 struct census {
@@ -92,7 +97,9 @@ static enum gb_status hugetlb_wanted(bool *wanted) {
   *wanted = false;
   char *environment;
   size_t bytes;
-  enum gb_status status = gb_os_read_file("/proc/self/environ", &environment, &bytes);
+  const enum gb_status status = gb_os_read_file("/proc/self/environ", &environment, &bytes);
+  if (status == GB_NO_PROC)
+    return GB_OK; /* not ours to read any more after setuid(): mp_ and the mappings tell, too */
   if (status != GB_OK)
     return status;
   for (size_t at = 0; at < bytes; at += strlen(environment + at) + 1) {
@@ -106,29 +113,13 @@ static enum gb_status hugetlb_wanted(bool *wanted) {
   return GB_OK;
 }
 
-/* The malloc that programs call, but for that of our own preload library, which only passes on: what
- * is behind it counts. */
-static uintptr_t malloc_in_use(void) {
-  const uintptr_t in_use = (uintptr_t)&malloc;
-  uintptr_t (*behind)(uintptr_t) = NULL;
-  void *found = dlsym(RTLD_DEFAULT, "giveback_malloc_behind");
-  if (found == NULL)
-    return in_use;
-  memcpy(&behind, &found, sizeof found);
-  return behind(in_use);
-}
-
 enum gb_status gb_locate_provider(struct gb_location *location) {
   *location = (struct gb_location){0};
-  struct search libc = {.address = (uintptr_t)&gnu_get_libc_version, .name = location->libc};
-  struct search provider = {.address = malloc_in_use(), .name = location->provider};
-  (void)dl_iterate_phdr(visit_object, &libc);
-  (void)dl_iterate_phdr(visit_object, &provider);
-  if (!libc.found || !gb_is_libc_path(location->libc))
+  struct search search = {.location = location};
+  (void)dl_iterate_phdr(visit_object, &search);
+  if (!search.libc_found || !gb_is_libc_path(location->libc))
     return GB_NO_LIBC;
-  location->data_start = libc.data_start;
-  location->data_end = libc.data_end;
-  return provider.found && provider.data_start == libc.data_start ? GB_OK : GB_FOREIGN_ALLOCATOR;
+  return search.same ? GB_OK : GB_FOREIGN_ALLOCATOR;
 }
 
 enum gb_status gb_locate_check(struct gb_location *location) {

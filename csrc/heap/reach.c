@@ -23,6 +23,8 @@ static struct gb_path *path_of(const struct gb_reach *reach) {
 }
 
 #define NO_TOP SIZE_MAX
+/* Locked spans met in one release, after which the whole arena is taken for locked. */
+#define MOST_LOCKED 64u
 
 /* ---- one hold ----------------------------------------------------------------- */
 
@@ -73,6 +75,19 @@ static void take_out(struct hold *hold, uint64_t bytes) {
   }
 }
 
+/* The span behind the first `bytes` of the batch is locked memory: not wanted any more. */
+static void spare(struct hold *hold, uint64_t bytes) {
+  size_t i = 0;
+  for (; i < hold->count && bytes >= hold->spans[i].end - hold->spans[i].start; ++i)
+    bytes -= hold->spans[i].end - hold->spans[i].start;
+  if (i == hold->count)
+    return;
+  const uintptr_t start = hold->spans[i].start + bytes;
+  gb_free_pages_remove(hold->reach->wanted, start, hold->spans[i].end);
+  hold->reach->left -= hold->spans[i].end - start;
+  ++hold->reach->locked;
+}
+
 /* Nothing is in the batch: whatever was before this member has been dealt with. */
 static void note_done(struct hold *hold) {
   struct gb_path *path = path_of(hold->reach);
@@ -92,6 +107,8 @@ static enum gb_status flush(struct hold *hold) {
   if (status == GB_OK)
     gb_batch_learn(hold->reach->batch, (uint32_t)hold->count, hold->bytes, after - before);
   take_out(hold, released.bytes);
+  if (status == GB_LOCKED)
+    spare(hold, released.bytes);
   hold->result->calls += released.calls;
   hold->result->failures += released.failures;
   if (released.failures != 0)
@@ -100,6 +117,8 @@ static enum gb_status flush(struct hold *hold) {
   hold->bytes = 0;
   if (hold->top_from != NO_TOP)
     hold->top_from = 0;
+  if (status == GB_LOCKED && hold->reach->locked < MOST_LOCKED)
+    return GB_MORE; /* some of it: the rest goes in the next hold */
   if (status != GB_OK)
     return status;
   note_done(hold);
@@ -254,6 +273,7 @@ void gb_reach_begin(struct gb_reach *reach, uintptr_t arena, bool is_main, struc
   reach->left = gb_free_pages_bytes(wanted);
   reach->bin = GB_BIN_UNSORTED;
   reach->unreached = 0;
+  reach->locked = 0;
   forget(reach);
 }
 

@@ -36,7 +36,9 @@
  *   R7. A hold lets nobody wait for longer than `pause`, and one batch: after each batch, and every few
  *       members, the lock's word says whether somebody waits, and then the hold ends. If nobody does, it
  *       ends when `pause` is over, or, where finding the way took long, when four times
- *       that has gone by: else a long list would cost more to walk than to release.
+ *       that has gone by (at most `longest`): else a long list would cost more to walk than to
+ *       release. Where no page to release is met for `walk`, it ends too; if that leads nowhere, the
+ *       next ones may walk for up to 16 times as long.
  *
  * Thread-safe; one reach has one caller, who has blocked signals. Never waits for a lock.
  */
@@ -70,6 +72,7 @@ struct gb_reach {
   size_t deepest; /* members that holds without a release got to know */
   unsigned stuck; /* holds on this list that neither released anything nor got any deeper */
   uint32_t unreached; /* lists given up */
+  uint32_t locked; /* spans that the kernel calls locked */
 };
 
 /* What one hold did. */

@@ -1,10 +1,9 @@
 #include "heap/verify.h"
 
-#include <dlfcn.h>
-#include <gnu/libc-version.h>
 #include <malloc.h>
-#include <stdlib.h>
-#include <string.h>
+#include <stddef.h>
+
+#include "heap/arena.h"
 
 /* As glibc 2.33's struct mallinfo2, which older headers do not have. */
 struct gb_mallinfo_wide {
@@ -15,25 +14,14 @@ struct gb_mallinfo_narrow {
   int arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks, keepcost;
 };
 
-void gb_mallinfo_find(struct gb_mallinfo *functions) {
-  *functions = (struct gb_mallinfo){0};
-  /* Asking an older glibc for it would allocate the text of the error. */
-  const char *version = gnu_get_libc_version();
-  void *found = strncmp(version, "2.", 2) == 0 && strtoul(version + 2, NULL, 10) < 33
-                    ? NULL
-                    : dlsym(RTLD_DEFAULT, "mallinfo2");
-  if (found != NULL) {
-    memcpy(&functions->wide, &found, sizeof found);
-    return;
-  }
-  found = dlsym(RTLD_DEFAULT, "mallinfo");
-  memcpy(&functions->narrow, &found, sizeof found);
-}
+/* By these names; mallinfo2 may be missing, up to 2.32. Not looked up at run time: dlsym allocates. */
+extern struct gb_mallinfo_wide ask_wide(void) __asm__("mallinfo2") __attribute__((weak));
+extern struct gb_mallinfo_narrow ask_narrow(void) __asm__("mallinfo");
 
-static void ask_glibc(const struct gb_mallinfo *calls, struct gb_comparison *comparison) {
-  comparison->wide = calls->wide != NULL;
+static void ask_glibc(struct gb_comparison *comparison) {
+  comparison->wide = ask_wide != NULL;
   if (comparison->wide) {
-    const struct gb_mallinfo_wide info = calls->wide();
+    const struct gb_mallinfo_wide info = ask_wide();
     comparison->glibcs.arena = info.arena;
     comparison->glibcs.ordblks = info.ordblks;
     comparison->glibcs.smblks = info.smblks;
@@ -42,9 +30,7 @@ static void ask_glibc(const struct gb_mallinfo *calls, struct gb_comparison *com
     comparison->glibcs.keepcost = info.keepcost;
     return;
   }
-  if (calls->narrow == NULL)
-    return;
-  const struct gb_mallinfo_narrow info = calls->narrow();
+  const struct gb_mallinfo_narrow info = ask_narrow();
   comparison->glibcs.arena = (uint32_t)info.arena;
   comparison->glibcs.ordblks = (uint32_t)info.ordblks;
   comparison->glibcs.smblks = (uint32_t)info.smblks;
@@ -80,10 +66,8 @@ static bool equal(const struct gb_comparison *comparison) {
 }
 
 static enum gb_status verify(const struct gb_account_options *options, struct gb_verify_limits limits,
-                             const struct gb_mallinfo *functions, struct gb_comparison *comparison) {
+                             struct gb_comparison *comparison) {
   *comparison = (struct gb_comparison){.verdict = GB_VERDICT_BUSY};
-  if (functions->wide == NULL && functions->narrow == NULL)
-    return GB_NO_LIBC;
   while (comparison->tries < limits.tries) {
     ++comparison->tries;
     struct gb_account account;
@@ -100,7 +84,9 @@ static enum gb_status verify(const struct gb_account_options *options, struct gb
     }
     if (!before.all_known)
       continue;
-    ask_glibc(functions, comparison);
+    gb_arena_gate_enter(); /* it locks each arena */
+    ask_glibc(comparison);
+    gb_arena_gate_leave();
     if (equal(comparison)) {
       comparison->verdict = GB_VERDICT_EQUAL;
       return GB_OK;
@@ -121,9 +107,9 @@ static enum gb_status verify(const struct gb_account_options *options, struct gb
 }
 
 enum gb_status gb_verify(const struct gb_account_options *options, struct gb_verify_limits limits,
-                         const struct gb_mallinfo *functions, struct gb_comparison *comparison) {
+                         struct gb_comparison *comparison) {
   const int cancellation = gb_os_cancellation_off();
-  enum gb_status status = verify(options, limits, functions, comparison);
+  enum gb_status status = verify(options, limits, comparison);
   gb_os_cancellation_restore(cancellation);
   return status;
 }

@@ -26,14 +26,6 @@ struct gb_comparison {
   } ours, glibcs;
 };
 
-/* glibc's own functions; at most one of the two is set. */
-struct gb_mallinfo {
-  struct gb_mallinfo_wide (*wide)(void); /* mallinfo2, from 2.33 on */
-  struct gb_mallinfo_narrow (*narrow)(void);
-};
-/* Asks the dynamic linker, which may allocate: not on a thread that should have no arena. */
-void gb_mallinfo_find(struct gb_mallinfo *functions);
-
 struct gb_verify_limits {
   unsigned tries;
   uint64_t chunks; /* mallinfo is not asked where there are more */
@@ -44,7 +36,7 @@ struct gb_verify_limits {
 /* Takes accounts until two of them, one before and one after mallinfo, agree.
  * GB_OK with comparison->verdict, or why no account could be taken. */
 enum gb_status gb_verify(const struct gb_account_options *options, struct gb_verify_limits limits,
-                         const struct gb_mallinfo *functions, struct gb_comparison *comparison);
+                         struct gb_comparison *comparison);
 
 /* "equal", "different", "busy", "too large". */
 const char *gb_verdict_name(enum gb_verdict verdict);

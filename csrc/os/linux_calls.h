@@ -10,6 +10,10 @@
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
 #endif
+#ifndef SYS_close_range
+#define SYS_close_range 436
+#endif
+#define CLOSE_RANGE_UNSHARE_FLAG 2u /* Linux 5.9 */
 /* Linux 6.14: names the calling process without a descriptor (include/uapi/linux/pidfd.h). */
 #define PIDFD_SELF_PROCESS (-10001)
 

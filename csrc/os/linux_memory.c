@@ -70,6 +70,10 @@ enum gb_status gb_os_read_file(const char *path, char **content, size_t *bytes) 
   }
   text[filled] = '\0';
   *content = gb_os_grow(text, capacity, filled + 1); /* gives back the rest, in place */
+  if (*content == NULL) {
+    gb_os_free(text, capacity);
+    return GB_NO_MEMORY;
+  }
   *bytes = filled + 1;
   return GB_OK;
 }

@@ -24,24 +24,45 @@
  * process has a table. */
 #define LOWEST_FD 50
 
-/* The file is about 1.5 KB, and what is wanted of it comes before the long lists at its end; a thread of the
- * program may have little stack. */
-#define STATUS_BYTES 2048u
+/* A thread of the program may have little stack, and a line of the file may be long (Groups): it is read in
+ * pieces, of which each begins with the end of the one before. */
+#define PIECE_BYTES 1024u
+#define CARRIED_BYTES 64u
 
-static bool read_status(int fd, char *text, size_t bytes) {
-  const ssize_t got = pread(fd, text, bytes - 1, 0);
-  if (got <= 0)
-    return false;
-  text[got] = '\0';
-  return strncmp(text, "Name:\t", 6) == 0 && strstr(text, "\nPid:") != NULL;
-}
+struct status {
+  int mode; /* field Seccomp; -1: not there */
+  int filters; /* field Seccomp_filters; -1: not there */
+};
 
-static int field_of(const char *text, const char *name) {
+static void read_field(const char *text, const char *name, int *value) {
   const char *at = strstr(text, name);
-  return at == NULL ? -1 : (int)strtol(at + strlen(name), NULL, 10);
+  /* The whole number must be there, or the next piece has it. */
+  if (at != NULL && strchr(at + 1, '\n') != NULL)
+    *value = (int)strtol(at + strlen(name), NULL, 10);
 }
 
-static bool open_status(struct gb_sandbox *sandbox, char *text, size_t bytes) {
+/* False if it is not that file. */
+static bool read_status(int fd, struct status *status) {
+  *status = (struct status){.mode = -1, .filters = -1};
+  char text[CARRIED_BYTES + PIECE_BYTES + 1];
+  size_t carried = 0;
+  for (off_t offset = 0;;) {
+    const ssize_t got = pread(fd, text + carried, PIECE_BYTES, offset);
+    if (got <= 0)
+      return got == 0 && offset > 0;
+    const size_t filled = carried + (size_t)got;
+    text[filled] = '\0';
+    if (offset == 0 && (strncmp(text, "Name:\t", 6) != 0 || strstr(text, "\nPid:\t") == NULL))
+      return false;
+    read_field(text, "\nSeccomp:\t", &status->mode);
+    read_field(text, "\nSeccomp_filters:\t", &status->filters);
+    carried = filled < CARRIED_BYTES ? filled : CARRIED_BYTES;
+    memmove(text, text + filled - carried, carried);
+    offset += got;
+  }
+}
+
+static bool open_status(struct gb_sandbox *sandbox, struct status *status) {
   const int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
   if (fd < 0)
     return false;
@@ -50,7 +71,7 @@ static bool open_status(struct gb_sandbox *sandbox, char *text, size_t bytes) {
     sandbox->fd = fd;
   else
     (void)close(fd);
-  sandbox->has_file = read_status(sandbox->fd, text, bytes);
+  sandbox->has_file = read_status(sandbox->fd, status);
   if (!sandbox->has_file)
     (void)close(sandbox->fd);
   return sandbox->has_file;
@@ -66,55 +87,73 @@ static bool nothing_added(const struct gb_sandbox *sandbox) {
 void gb_os_sandbox_begin(struct gb_sandbox *sandbox) {
   const int saved = errno;
   *sandbox = (struct gb_sandbox){.known = true, .mode = prctl(PR_GET_SECCOMP)};
-  if (sandbox->mode > 0)
+  struct status status;
+  if (sandbox->mode > 0) {
     sandbox->no_new_privileges = prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 0;
-  char text[STATUS_BYTES];
-  if (sandbox->mode > 0 && open_status(sandbox, text, sizeof text))
-    sandbox->filters = field_of(text, "\nSeccomp_filters:");
+    sandbox->filters = open_status(sandbox, &status) ? status.filters : -1;
+  }
   errno = saved;
 }
 
-void gb_os_sandbox_end(struct gb_sandbox *sandbox) {
+void gb_os_sandbox_forget_file(struct gb_sandbox *sandbox) {
+  sandbox->has_file = false;
+}
+
+void gb_os_sandbox_forget(struct gb_sandbox *sandbox) {
   const int saved = errno;
-  char text[STATUS_BYTES];
+  struct status status;
   /* Not a number that is somebody else's by now. */
-  if (sandbox->has_file && read_status(sandbox->fd, text, sizeof text))
+  if (sandbox->has_file && read_status(sandbox->fd, &status))
     (void)close(sandbox->fd);
   *sandbox = (struct gb_sandbox){0};
   errno = saved;
 }
 
 enum gb_status gb_os_sandbox_check(struct gb_sandbox *sandbox) {
+  if (!sandbox->known)
+    return GB_SANDBOX;
+  if (sandbox->mode < 0) /* a kernel without seccomp */
+    return GB_OK;
   const int saved = errno;
-  char text[STATUS_BYTES];
-  bool same = sandbox->known;
-  if (same && (!sandbox->has_file || !read_status(sandbox->fd, text, sizeof text))) {
+  struct status status;
+  bool same = sandbox->has_file && read_status(sandbox->fd, &status);
+  if (!same) {
     sandbox->has_file = false;
-    same = nothing_added(sandbox) && open_status(sandbox, text, sizeof text);
+    same = nothing_added(sandbox) && open_status(sandbox, &status);
   }
-  if (same) {
-    const int mode = field_of(text, "\nSeccomp:");
-    same = sandbox->mode <= 0
-               ? mode <= 0
-               : mode == sandbox->mode && field_of(text, "\nSeccomp_filters:") == sandbox->filters;
-  }
+  same = same && status.mode == sandbox->mode && (status.mode == 0 || status.filters == sandbox->filters);
   errno = saved;
   return same ? GB_OK : GB_SANDBOX;
 }
 
+/* ---- userfaultfd ------------------------------------------------------------------ */
+
 enum gb_status gb_os_userfaultfd(bool *found) {
   *found = false;
-  char *text;
-  size_t bytes;
-  const enum gb_status status = gb_os_read_file("/proc/self/smaps", &text, &bytes);
-  if (status != GB_OK)
-    return status;
-  for (const char *line = strstr(text, "VmFlags:"); line != NULL && !*found;
-       line = strstr(line + 1, "VmFlags:")) {
-    const char *end = strchr(line, '\n');
-    const size_t length = end == NULL ? strlen(line) : (size_t)(end - line);
-    *found = memmem(line, length, " um", 3) != NULL || memmem(line, length, " uw", 3) != NULL;
+  const int fd = open("/proc/self/smaps", O_RDONLY | O_CLOEXEC);
+  if (fd < 0)
+    return GB_NO_PROC;
+  char text[4096 + 1];
+  size_t carried = 0;
+  ssize_t got;
+  while (!*found &&
+         ((got = read(fd, text + carried, sizeof text - 1 - carried)) > 0 || (got < 0 && errno == EINTR))) {
+    if (got < 0)
+      continue;
+    const size_t filled = carried + (size_t)got;
+    text[filled] = '\0';
+    const char *rest = text;
+    for (const char *end; (end = strchr(rest, '\n')) != NULL; rest = end + 1) {
+      const size_t length = (size_t)(end - rest);
+      if (strncmp(rest, "VmFlags:", sizeof "VmFlags:" - 1) == 0 &&
+          (memmem(rest, length, " um", 3) != NULL || memmem(rest, length, " uw", 3) != NULL))
+        *found = true;
+    }
+    carried = filled - (size_t)(rest - text);
+    if (carried == sizeof text - 1) /* a path longer than that: no line of ours */
+      carried = 0;
+    memmove(text, rest, carried);
   }
-  gb_os_free(text, bytes);
+  (void)close(fd);
   return GB_OK;
 }

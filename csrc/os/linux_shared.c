@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -85,6 +86,12 @@ static void remove_leftovers(uint64_t namespace_number) {
   (void)close(folder);
 }
 
+/* A file that may not be so large ends the process with SIGXFSZ. */
+static bool may_write(size_t bytes) {
+  struct rlimit limit;
+  return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur >= bytes;
+}
+
 /* Every page is there: a full /dev/shm must show here, not as SIGBUS later. */
 static bool fill(int fd, size_t bytes) {
   static const char zeros[4096];
@@ -122,7 +129,7 @@ void *gb_os_shared_alloc(size_t bytes, char name[GB_SHARED_NAME]) {
   const uint64_t namespace_number = pid_namespace();
   remove_leftovers(namespace_number);
   void *memory = NULL;
-  for (unsigned i = 0; i < NAME_TRIES && memory == NULL; ++i) {
+  for (unsigned i = 0; i < NAME_TRIES && memory == NULL && may_write(bytes); ++i) {
     char *at = append_text(name, FOLDER "/" PREFIX);
     at = append_number(at, namespace_number, 10);
     *at++ = '.';

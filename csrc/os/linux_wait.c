@@ -2,10 +2,11 @@
  *
  * The timer is the kernel's, by raw system calls: glibc's timer_create allocates, and may start a
  * thread of its own. */
-#include <dlfcn.h>
 #include <errno.h>
+#include <link.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -15,13 +16,13 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "os/linux_calls.h"
 #include "os/os.h"
 
 #define SECOND_NS UINT64_C(1000000000)
 /* What the engine needs: 4 KiB for gb_os_release's ranges, as much for those of reach.c, and /proc is read into
  * 9 KiB; with room to spare. */
 #define STACK_BYTES ((size_t)49152)
-#define LARGER_STACK_BYTES ((size_t)524288)
 
 static struct timespec timespec_of(uint64_t nanoseconds) {
   return (struct timespec){
@@ -53,11 +54,14 @@ void gb_os_futex_wait(uint32_t *word, uint32_t seen, uint64_t timeout_ns) {
 
 /* ---- the waiter -------------------------------------------------------------- */
 
-/* A real-time signal that nobody handles. */
-static int free_signal(void) {
+int gb_os_free_signal(void) {
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  (void)pthread_sigmask(SIG_BLOCK, NULL, &blocked);
   for (int number = SIGRTMAX - 1; number > SIGRTMIN; --number) {
     struct sigaction action;
-    if (sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_DFL)
+    if (sigismember(&blocked, number) == 0 && sigaction(number, NULL, &action) == 0 &&
+        action.sa_handler == SIG_DFL)
       return number;
   }
   return 0;
@@ -73,19 +77,16 @@ struct kernel_sigevent {
 };
 #define NOTIFY_THREAD 4 /* SIGEV_THREAD_ID */
 
-void gb_os_waiter_open(struct gb_waiter *waiter, bool plain) {
+void gb_os_waiter_open(struct gb_waiter *waiter, int signal) {
   *waiter = (struct gb_waiter){0};
-  if (plain)
-    return;
-  const int number = free_signal();
   struct kernel_sigevent event = {
-      .signal = number,
+      .signal = signal,
       .notify = NOTIFY_THREAD,
       .thread = (int)gb_os_thread_id(),
   };
-  if (number == 0 || syscall(SYS_timer_create, CLOCK_PROCESS_CPUTIME_ID, &event, &waiter->timer) != 0)
+  if (signal == 0 || syscall(SYS_timer_create, CLOCK_PROCESS_CPUTIME_ID, &event, &waiter->timer) != 0)
     return;
-  waiter->signal = number;
+  waiter->signal = signal;
   waiter->has_timer = true;
 }
 
@@ -118,7 +119,12 @@ void gb_os_wait(struct gb_waiter *waiter, uint32_t *word, uint32_t seen, uint64_
   sigemptyset(&set);
   sigaddset(&set, waiter->signal);
   const struct timespec timeout = timespec_of(timeout_ns);
-  (void)sigtimedwait(&set, NULL, &timeout);
+  siginfo_t info;
+  if (sigtimedwait(&set, &info, &timeout) < 0 || info.si_code == SI_TIMER || info.si_code == SI_TKILL)
+    return;
+  /* Sent to the process: somebody else waits for it. Passed on, and left alone from now on. */
+  (void)syscall(SYS_rt_sigqueueinfo, getpid(), info.si_signo, &info);
+  gb_os_waiter_close(waiter);
 }
 
 void gb_os_wake(const struct gb_waiter *waiter, uint32_t thread, uint32_t *word) {
@@ -129,18 +135,25 @@ void gb_os_wake(const struct gb_waiter *waiter, uint32_t thread, uint32_t *word)
 
 /* ---- the thread -------------------------------------------------------------- */
 
-/* The program's and its libraries' static TLS lies on each stack, too, and glibc keeps to itself how large it is:
- * __pthread_get_minstack is private, but there in all versions, and others rely on it (OpenJDK, Rust). */
-static size_t least_stack(void) {
-  size_t (*ask)(const pthread_attr_t *) = NULL;
-  void *found = dlsym(RTLD_DEFAULT, "__pthread_get_minstack");
-  memcpy(&ask, &found, sizeof found);
-  pthread_attr_t attributes;
-  if (ask == NULL || pthread_attr_init(&attributes) != 0)
-    return LARGER_STACK_BYTES;
-  const size_t least = ask(&attributes);
-  (void)pthread_attr_destroy(&attributes);
-  return least;
+static int add_tls(struct dl_phdr_info *object, size_t size, void *context) {
+  (void)size;
+  size_t *sum = context;
+  for (unsigned i = 0; i < object->dlpi_phnum; ++i) {
+    if (object->dlpi_phdr[i].p_type == PT_TLS)
+      *sum += object->dlpi_phdr[i].p_memsz + object->dlpi_phdr[i].p_align;
+  }
+  return 0;
+}
+
+/* glibc takes the static TLS of the program and its libraries out of each stack, and keeps to itself how large it
+ * is: what all objects have is an upper bound. */
+static size_t stack_size(void) {
+  size_t tls = 0;
+  (void)dl_iterate_phdr(add_tls, &tls);
+  const long least = sysconf(_SC_THREAD_STACK_MIN);
+  const size_t size = STACK_BYTES + (least > 0 ? (size_t)least : 0) + tls;
+  const size_t page = gb_os_page_size();
+  return (size + page - 1) / page * page;
 }
 
 static int start_with(size_t stack, pthread_t *created, void *(*begin)(void *context), void *context) {
@@ -148,6 +161,15 @@ static int start_with(size_t stack, pthread_t *created, void *(*begin)(void *con
   if (pthread_attr_init(&attributes) != 0)
     return ENOMEM;
   int error = pthread_attr_setstacksize(&attributes, stack);
+  /* Not the calling thread's: one that is real-time, or bound to a CPU that somebody else keeps busy, must not
+   * hand this down to who may hold an arena's lock. */
+  const struct sched_param ordinary = {0};
+  (void)pthread_attr_setinheritsched(&attributes, PTHREAD_EXPLICIT_SCHED);
+  (void)pthread_attr_setschedpolicy(&attributes, SCHED_OTHER);
+  (void)pthread_attr_setschedparam(&attributes, &ordinary);
+  cpu_set_t cpus;
+  if (sched_getaffinity(getpid(), sizeof cpus, &cpus) == 0)
+    (void)pthread_attr_setaffinity_np(&attributes, sizeof cpus, &cpus);
   if (error == 0)
     error = pthread_create(created, &attributes, begin, context);
   (void)pthread_attr_destroy(&attributes);
@@ -159,7 +181,7 @@ enum gb_status gb_os_thread_start(uint64_t *thread, void *(*begin)(void *context
   struct gb_signals signals;
   gb_os_signals_block(&signals);
   pthread_t created;
-  const int error = start_with(least_stack() + STACK_BYTES, &created, begin, context);
+  const int error = start_with(stack_size(), &created, begin, context);
   gb_os_signals_restore(&signals);
   if (error != 0)
     return GB_NO_THREAD;
@@ -173,6 +195,13 @@ void gb_os_thread_name(const char *name) {
 
 void gb_os_thread_join(uint64_t thread) {
   (void)pthread_join((pthread_t)thread, NULL);
+}
+
+bool gb_os_descriptors_unshare(void) {
+  const int saved = errno;
+  const bool done = syscall(SYS_close_range, 0u, ~0u, CLOSE_RANGE_UNSHARE_FLAG) == 0;
+  errno = saved;
+  return done;
 }
 
 uint32_t gb_os_thread_id(void) {

@@ -182,14 +182,17 @@ void gb_os_sleep_ns(uint64_t nanoseconds);
 
 /* ---- the engine's thread ---------------------------------------------------- */
 
-/* A thread with a small stack, since mlockall would lock all of it, and all signals blocked. Asks the dynamic
- * linker. GB_NO_THREAD. */
+/* A thread with a small stack, since mlockall would lock all of it, and all signals blocked; of ordinary priority, on
+ * the CPUs of the main thread, whatever the calling one has. GB_NO_THREAD. */
 enum gb_status gb_os_thread_start(uint64_t *thread, void *(*begin)(void *context), void *context);
 void gb_os_thread_join(uint64_t thread);
 /* Of the calling thread, as ps -L shows it; 15 bytes at most. */
 void gb_os_thread_name(const char *name);
 uint32_t gb_os_thread_id(void);
 uint32_t gb_os_process_id(void);
+
+/* Gives the calling thread a table of descriptors of its own, with nothing in it. False if the kernel cannot. */
+bool gb_os_descriptors_unshare(void);
 
 /* What the other threads of the process used up to now, those that ended included. */
 struct gb_usage {
@@ -211,8 +214,13 @@ struct gb_waiter {
   int signal; /* the number; 0 without a timer */
 };
 
-/* Called by the thread that will wait. `plain`: only futex, as under seccomp. */
-void gb_os_waiter_open(struct gb_waiter *waiter, bool plain);
+/* A real-time signal that nobody handles, and that the calling thread does not block, as it would to wait for it;
+ * 0 if there is none. */
+int gb_os_free_signal(void);
+
+/* Called by the thread that will wait. `signal` 0: only futex, as under seccomp. If that signal turns out to be
+ * somebody's, it is passed on, and futex it is from then on. */
+void gb_os_waiter_open(struct gb_waiter *waiter, int signal);
 void gb_os_waiter_close(struct gb_waiter *waiter);
 
 /* Sleeps until *word is not `seen`, gb_os_waiter_wake was called, `timeout_ns` are over or, if cpu_ns is not 0
@@ -243,7 +251,10 @@ struct gb_sandbox {
 /* At the start of a program, or right after a fork: remembers how things are. 0.3 us without seccomp; with it,
  * a file is opened, which filters set before must allow since the dynamic linker does it. */
 void gb_os_sandbox_begin(struct gb_sandbox *sandbox);
-void gb_os_sandbox_end(struct gb_sandbox *sandbox);
+/* In a fork child: the file is the parent's. Closes it if it is still that. */
+void gb_os_sandbox_forget(struct gb_sandbox *sandbox);
+/* The file is not open in this thread any more; it will be opened again. */
+void gb_os_sandbox_forget_file(struct gb_sandbox *sandbox);
 
 /* GB_OK: as it was at the beginning. GB_SANDBOX: something was added, or it cannot be known any more: make
  * no system call but madvise and futex from now on. */

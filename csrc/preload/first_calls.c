@@ -46,11 +46,9 @@ static struct {
 
 #define EXPORTED __attribute__((visibility("default")))
 
-/* By a name of our own, too: &malloc is whoever comes first. */
-static void *own_malloc(size_t bytes) {
+EXPORTED void *malloc(size_t bytes) {
   return __atomic_load_n(&jump_malloc, __ATOMIC_RELAXED)(bytes);
 }
-EXPORTED void *malloc(size_t bytes) __attribute__((alias("own_malloc")));
 
 EXPORTED void *calloc(size_t members, size_t bytes) {
   return __atomic_load_n(&jump_calloc, __ATOMIC_RELAXED)(members, bytes);
@@ -62,57 +60,54 @@ EXPORTED void *realloc(void *memory, size_t bytes) {
 
 /* ---- finding --------------------------------------------------------------------------- */
 
+/* glibc's, by the names that are never in front of anything. */
+extern void *__libc_malloc(size_t bytes); // NOLINT(bugprone-reserved-identifier)
+extern void *__libc_calloc(size_t members, size_t bytes); // NOLINT(bugprone-reserved-identifier)
+extern void *__libc_realloc(void *memory, size_t bytes); // NOLINT(bugprone-reserved-identifier)
+
+static uint32_t finding; /* dlsym of glibc before 2.34 allocates: that comes back here */
+
 static void find(const char *name, void *function) {
   void *found = dlsym(RTLD_NEXT, name);
   memcpy(function, &found, sizeof found);
 }
 
-/* At the first call, not in the constructor: some programs never allocate. dlsym does not, if it finds. */
-static void find_all(void) {
-  if (__atomic_load_n(&next_realloc, __ATOMIC_ACQUIRE) != NULL)
-    return;
-  find("malloc", &next_malloc);
-  find("calloc", &next_calloc);
-  realloc_function found;
-  find("realloc", &found);
-  __atomic_store_n(&next_realloc, found, __ATOMIC_RELEASE);
+static bool is_found(void) {
+  return __atomic_load_n(&next_realloc, __ATOMIC_ACQUIRE) != NULL;
 }
 
+bool gb_first_calls_find(void) {
+  if (is_found())
+    return next_malloc == __libc_malloc;
+  if (__atomic_exchange_n(&finding, 1, __ATOMIC_ACQUIRE) != 0)
+    return true;
+  realloc_function last = __libc_realloc;
+  find("malloc", &next_malloc);
+  if (next_malloc == NULL || next_malloc == __libc_malloc) {
+    next_malloc = __libc_malloc;
+    next_calloc = __libc_calloc;
+  } else {
+    find("calloc", &next_calloc);
+    find("realloc", &last);
+  }
+  __atomic_store_n(&next_realloc, last, __ATOMIC_RELEASE);
+  return next_malloc == __libc_malloc;
+}
+
+/* Before the constructor: constructors of other libraries allocate. */
 static void *first_malloc(size_t bytes) {
-  find_all();
-  return next_malloc(bytes);
+  (void)gb_first_calls_find();
+  return is_found() ? next_malloc(bytes) : __libc_malloc(bytes);
 }
 
 static void *first_calloc(size_t members, size_t bytes) {
-  find_all();
-  return next_calloc(members, bytes);
+  (void)gb_first_calls_find();
+  return is_found() ? next_calloc(members, bytes) : __libc_calloc(members, bytes);
 }
 
 static void *first_realloc(void *memory, size_t bytes) {
-  find_all();
-  return next_realloc(memory, bytes);
-}
-
-/* By a name of our own, too. */
-extern uintptr_t own_behind(uintptr_t in_use)
-    __attribute__((alias("giveback_malloc_behind"), visibility("hidden")));
-
-bool gb_first_calls_arrive(void) {
-  return dlsym(RTLD_DEFAULT, "malloc") == (void *)(uintptr_t)own_malloc;
-}
-
-uintptr_t giveback_malloc_behind(uintptr_t in_use) {
-  if (in_use == (uintptr_t)own_malloc) {
-    find_all();
-    in_use = (uintptr_t)next_malloc;
-  }
-  /* The next copy knows its own. */
-  uintptr_t (*next)(uintptr_t) = NULL;
-  void *found = dlsym(RTLD_NEXT, "giveback_malloc_behind");
-  if (found == NULL || found == (void *)(uintptr_t)own_behind)
-    return in_use;
-  memcpy(&next, &found, sizeof found);
-  return next(in_use);
+  (void)gb_first_calls_find();
+  return is_found() ? next_realloc(memory, bytes) : __libc_realloc(memory, bytes);
 }
 
 /* ---- counting --------------------------------------------------------------------------- */
@@ -145,12 +140,13 @@ static void pass_on(void) {
 
 /* Figures of several threads may get lost; they only decide when. */
 static void add(uint64_t bytes) {
-  find_all();
   const uint64_t calls = __atomic_load_n(&count.calls, __ATOMIC_RELAXED) + 1;
+  const int saved = errno;
   /* Marked before: what it does may allocate. */
   if (!__atomic_load_n(&count.any, __ATOMIC_RELAXED) &&
       !__atomic_exchange_n(&count.any, true, __ATOMIC_RELAXED) && !count.calls_back->first()) {
     pass_on();
+    errno = saved;
     return;
   }
   const uint64_t sum = __atomic_load_n(&count.bytes, __ATOMIC_RELAXED) + bytes;
@@ -161,7 +157,6 @@ static void add(uint64_t bytes) {
   /* The start allocates: what it calls must not come here again. */
   if (__atomic_exchange_n(&count.starting, 1, __ATOMIC_ACQUIRE) != 0)
     return;
-  const int saved = errno;
   pass_on();
   const uint64_t again_ns = count.calls_back->start();
   if (again_ns != 0)

@@ -20,15 +20,11 @@ struct gb_first_calls {
   uint64_t (*start)(void); /* once the process is old or large: 0, or nanoseconds until to try again */
 };
 
+/* From the constructor: finds the functions behind ours, and whether they are glibc's own. Looking them up later,
+ * within malloc, could wait for the dynamic linker's lock, and would throw away the program's dlerror(). */
+bool gb_first_calls_find(void);
+
 /* Counts from now on. May be called again in a fork child; `first` is called once. */
 void gb_first_calls_count(const struct gb_first_calls *calls);
-
-/* True if the program's calls come here: false for the second of two copies, behind another allocator's
- * library, and if loaded by dlopen. */
-bool gb_first_calls_arrive(void);
-
-/* Exported: what is behind `in_use` if that is our malloc, or that of another copy of this library; else
- * `in_use` itself. */
-__attribute__((visibility("default"))) uintptr_t giveback_malloc_behind(uintptr_t in_use);
 
 #endif

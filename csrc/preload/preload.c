@@ -2,23 +2,44 @@
  *
  * Nothing here may stop a program: what is wrong is said in one line, and the program runs without an
  * engine. The library is never unloaded (-z nodelete), since its thread may be anywhere. */
-#include <dlfcn.h>
 #include <errno.h>
+#include <gnu/libc-version.h>
+#include <link.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
 #include <unistd.h>
 
 #include "heap/arena.h"
+#include "heap/symbols.h"
 #include "preload/first_calls.h"
 #include "release/engine.h"
 #include "release/trim.h"
 
 /* Threads, memory or the sandbox may be had later. */
 #define TRY_AGAIN_NS UINT64_C(10000000000)
+#define TRY_SOON_NS UINT64_C(100000000) /* somebody else is starting it */
 
 static struct gb_config config;
+
+/* Nobody may read it any more: SIGPIPE would end the program. */
+static bool send_line(const char *line, size_t length) {
+  sigset_t pipe_signal;
+  sigset_t before;
+  sigset_t pending;
+  sigemptyset(&pipe_signal);
+  sigaddset(&pipe_signal, SIGPIPE);
+  (void)sigpending(&pending);
+  (void)pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
+  const bool sent = write(STDERR_FILENO, line, length) == (ssize_t)length;
+  const struct timespec none = {0};
+  if (!sent && sigismember(&pending, SIGPIPE) == 0)
+    (void)sigtimedwait(&pipe_signal, NULL, &none);
+  (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return sent;
+}
 
 static void say(const char *message) {
   char line[GB_CONFIG_MESSAGE + 96];
@@ -32,17 +53,18 @@ static void say(const char *message) {
     length += more;
   }
   const int saved = errno;
-  (void)!write(STDERR_FILENO, line, length);
+  (void)send_line(line, length);
   errno = saved;
 }
 
 static uint64_t start(void) {
   if (!gb_engine_is_own_process())
     return TRY_AGAIN_NS; /* the child of a vfork, in its parent's memory */
-  const enum gb_status status = gb_engine_start(&config);
-  if (status == GB_OK || status == GB_RUNNING)
-    return 0;
-  gb_engine_refuse(&config, status);
+  const int cancellation = gb_os_cancellation_off(); /* malloc is no place to be cancelled in */
+  const enum gb_status status = gb_engine_start_unasked(&config);
+  gb_os_cancellation_restore(cancellation);
+  if (status == GB_BUSY)
+    return TRY_SOON_NS;
   return status == GB_NO_THREAD || status == GB_NO_MEMORY ? TRY_AGAIN_NS : 0;
 }
 
@@ -58,14 +80,14 @@ static void after_fork_in_child(void) {
 
 /* A program that never allocates has no use for any of it. */
 static bool first(void) {
-  if (!gb_first_calls_arrive())
-    return false;
+  const int cancellation = gb_os_cancellation_off();
   if (pthread_atfork(NULL, NULL, after_fork_in_child) == 0)
     gb_engine_forks_are_watched();
   if (config.policy == GB_POLICY_BACKGROUND && !config.keep_fastbins) {
     gb_fastbins_off();
     gb_engine_fastbins_are_off();
   }
+  gb_os_cancellation_restore(cancellation);
   return true;
 }
 
@@ -112,14 +134,27 @@ static bool read_settings(const char *text) {
   return config.policy != GB_POLICY_OFF;
 }
 
+/* In the order of loading, what is preloaded comes before the libc, and what is opened later behind it. */
+static int visit_object(struct dl_phdr_info *object, size_t size, void *context) {
+  (void)size;
+  bool *preloaded = context;
+  *preloaded = gb_object_holds(object, (uintptr_t)&config);
+  return *preloaded || gb_object_holds(object, (uintptr_t)&gnu_get_libc_version);
+}
+
 /* Every program started under us pays for this: /bin/true lives for half a millisecond. */
 __attribute__((constructor)) static void construct(void) {
+  bool preloaded = false;
+  (void)dl_iterate_phdr(visit_object, &preloaded);
+  if (!preloaded)
+    return;
   gb_config_default(&config);
   const char *settings = getenv("GIVEBACK");
-  if (settings != NULL && (!gb_first_calls_arrive() || !read_settings(settings)))
+  if (settings != NULL && !read_settings(settings))
     return;
   gb_engine_prepare();
-  gb_first_calls_count(&calls);
+  if (gb_first_calls_find()) /* else another allocator is behind us */
+    gb_first_calls_count(&calls);
 }
 
 __attribute__((destructor)) static void destruct(void) {
@@ -131,15 +166,16 @@ __attribute__((destructor)) static void destruct(void) {
 // NOLINTNEXTLINE(readability-redundant-declaration): older headers do not have it
 __attribute__((visibility("default"))) pid_t _Fork(void);
 __attribute__((visibility("default"))) pid_t _Fork(void) {
-  static pid_t (*next)(void);
-  if (next == NULL) {
-    void *found = dlsym(RTLD_NEXT, "_Fork");
-    if (found == NULL) {
-      errno = ENOSYS;
-      return -1;
-    }
-    memcpy(&next, &found, sizeof found);
+  static uintptr_t
+      found; /* by dl_iterate_phdr, which is more than a signal handler should, but not in malloc */
+  if (found == 0)
+    found = gb_symbol_behind((uintptr_t)&config, "_Fork");
+  if (found == 0) {
+    errno = ENOSYS;
+    return -1;
   }
+  pid_t (*next)(void);
+  memcpy(&next, &found, sizeof next);
   gb_arena_gate_close();
   const pid_t child = next();
   if (child == 0)

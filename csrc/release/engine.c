@@ -24,8 +24,9 @@ static struct gb_engine {
   uint64_t thread; /* to be joined */
   bool stopped; /* by whoever asked for it */
   struct gb_config config;
-  struct gb_found found;
+  struct gb_location location;
   struct gb_sandbox sandbox;
+  int free_signal; /* for the thread to wait for */
   struct gb_waiter waiter;
   struct gb_stats *stats;
   struct gb_pass pass; /* of the thread */
@@ -42,6 +43,7 @@ static void forget_parent(void) {
   /* Not closed: its tables are not mapped here (gb_os_alloc). */
   engine.pass = (struct gb_pass){0};
   engine.waiter = (struct gb_waiter){0};
+  gb_os_sandbox_forget(&engine.sandbox);
   engine.process = gb_os_process_id();
   gb_stats_after_fork();
   gb_arena_gate_after_fork();
@@ -50,23 +52,23 @@ static void forget_parent(void) {
 /* Right after fork(): the thread, its tables and the page of stats are the parent's. How seccomp stands must
  * be asked before the child can put itself under it. */
 void gb_engine_after_fork(void) {
+  const bool known = engine.sandbox.known;
   forget_parent();
-  if (engine.sandbox.known) {
-    gb_os_sandbox_end(&engine.sandbox);
+  if (known)
     gb_os_sandbox_begin(&engine.sandbox);
-  }
 }
 
-static void take_lock(void) {
+static bool try_lock(void) {
   /* After raw clone() or _Fork() no handler ran. */
   if (engine.process != gb_os_process_id())
     forget_parent();
   uint32_t expected = 0;
-  while (
-      !__atomic_compare_exchange_n(&engine.lock, &expected, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+  return __atomic_compare_exchange_n(&engine.lock, &expected, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
+
+static void take_lock(void) {
+  while (!try_lock())
     gb_os_futex_wait(&engine.lock, 1, MILLISECOND);
-    expected = 0;
-  }
 }
 
 static void give_lock(void) {
@@ -125,6 +127,7 @@ static void wait_for_work(uint64_t timeout_ns, uint64_t cpu_ns) {
   gb_stats_set(&stats->engine_cpu_ns, gb_thread_cpu_ns());
   gb_os_wait(&engine.waiter, &stats->wanted, __atomic_load_n(&stats->answered, __ATOMIC_RELAXED), timeout_ns,
              cpu_ns);
+  __atomic_store_n(&stats->wake_signal, (uint32_t)engine.waiter.signal, __ATOMIC_RELEASE);
   gb_stats_add(&stats->wakeups, 1);
 }
 
@@ -148,7 +151,7 @@ static void trim_once(void) {
 
 static enum gb_status open_pass(bool plain) {
   enum gb_status status =
-      gb_pass_open(&engine.pass, &engine.config, engine.stats, &engine.stop, &engine.found, plain);
+      gb_pass_open(&engine.pass, &engine.config, engine.stats, &engine.stop, &engine.location, plain);
   if (status == GB_OK && !engine.early && !engine.config.keep_fastbins)
     gb_fastbins_empty(&engine.pass);
   return status;
@@ -199,11 +202,14 @@ static void *run(void *unused) {
   (void)unused;
   struct gb_stats *stats = engine.stats;
   struct turn turn = {.plain = engine.sandbox.mode > 0};
+  /* Descriptors of our own: the program can neither close nor reuse them, nor find them in its way. */
+  if (!turn.plain && gb_os_descriptors_unshare())
+    gb_os_sandbox_forget_file(&engine.sandbox);
   gb_os_thread_name("giveback");
   gb_pace_begin(&turn.pace, engine.config.age_ns);
   gb_budget_begin(&engine.pass.budget, engine.config.cpu_ppm, gb_now_ns());
   __atomic_store_n(&stats->thread, gb_os_thread_id(), __ATOMIC_RELAXED);
-  gb_os_waiter_open(&engine.waiter, turn.plain);
+  gb_os_waiter_open(&engine.waiter, turn.plain ? 0 : engine.free_signal);
   __atomic_store_n(&stats->wake_signal, (uint32_t)engine.waiter.signal, __ATOMIC_RELEASE);
   const bool trims = engine.config.policy == GB_POLICY_TRIM;
   bool first = true;
@@ -272,13 +278,13 @@ static enum gb_status open_stats(void) {
 static enum gb_status start_thread(void) {
   if (gb_os_sandbox_check(&engine.sandbox) != GB_OK)
     return GB_SANDBOX;
-  enum gb_status status = gb_locate_provider(&engine.found.location);
+  enum gb_status status = gb_locate_provider(&engine.location);
   if (status != GB_OK)
     return status;
-  gb_mallinfo_find(&engine.found.functions);
   status = open_stats();
   if (status != GB_OK)
     return status;
+  engine.free_signal = gb_os_free_signal();
   engine.stop = 0;
   engine.stopped = false;
   publish_state(GB_ENGINE_RUNS, GB_OK);
@@ -292,30 +298,31 @@ static enum gb_status start_thread(void) {
   return GB_OK;
 }
 
-enum gb_status gb_engine_start(const struct gb_config *config) {
+/* pre: the lock is ours. */
+static enum gb_status start_with(const struct gb_config *config) {
   if (config->policy == GB_POLICY_OFF)
     return GB_OFF;
-  take_lock();
-  enum gb_status status = GB_RUNNING;
-  if (!engine.runs) {
+  if (engine.runs)
+    return GB_RUNNING;
+  engine.config = *config;
+  if (engine.stats != NULL)
+    gb_stats_close(engine.stats);
+  engine.stats = NULL;
+  return start_thread();
+}
+
+enum gb_status gb_engine_start_unasked(const struct gb_config *config) {
+  /* Called from within malloc, perhaps that of a thread that is starting the engine right now. */
+  if (!try_lock())
+    return GB_BUSY;
+  const enum gb_status status = start_with(config);
+  if (status != GB_OK && status != GB_RUNNING && engine.stats == NULL) {
     engine.config = *config;
-    if (engine.stats != NULL)
-      gb_stats_close(engine.stats);
-    engine.stats = NULL;
-    status = start_thread();
+    if (open_stats() == GB_OK)
+      publish_state(GB_ENGINE_REFUSES, status);
   }
   give_lock();
   return status;
-}
-
-void gb_engine_refuse(const struct gb_config *config, enum gb_status reason) {
-  take_lock();
-  if (!engine.runs && engine.stats == NULL) {
-    engine.config = *config;
-    if (open_stats() == GB_OK)
-      publish_state(GB_ENGINE_REFUSES, reason);
-  }
-  give_lock();
 }
 
 /* The preload library watches forks by itself. */
@@ -336,12 +343,18 @@ static enum gb_status api_start(const char *text, char message[GB_CONFIG_MESSAGE
   const enum gb_status status = gb_config_parse(&config, text, message);
   if (status != GB_OK)
     return status;
+  const int cancellation = gb_os_cancellation_off();
   gb_engine_prepare();
   watch_forks();
-  return gb_engine_start(&config);
+  take_lock();
+  const enum gb_status started = start_with(&config);
+  give_lock();
+  gb_os_cancellation_restore(cancellation);
+  return started;
 }
 
 static enum gb_status api_stop(void) {
+  const int cancellation = gb_os_cancellation_off();
   take_lock();
   if (engine.runs) {
     __atomic_store_n(&engine.stop, 1, __ATOMIC_RELEASE);
@@ -355,10 +368,11 @@ static enum gb_status api_stop(void) {
     gb_stats_close(engine.stats);
   engine.stats = NULL;
   give_lock();
+  gb_os_cancellation_restore(cancellation);
   return GB_OK;
 }
 
-static enum gb_status api_release(uint64_t timeout_ns, struct gb_release_answer *answered) {
+static enum gb_status release_and_wait(uint64_t timeout_ns, struct gb_release_answer *answered) {
   *answered = (struct gb_release_answer){0};
   take_lock();
   struct gb_stats *stats = engine.runs ? engine.stats : NULL;
@@ -396,11 +410,20 @@ static enum gb_status api_release(uint64_t timeout_ns, struct gb_release_answer 
   }
 }
 
+static enum gb_status api_release(uint64_t timeout_ns, struct gb_release_answer *answered) {
+  const int cancellation = gb_os_cancellation_off();
+  const enum gb_status status = release_and_wait(timeout_ns, answered);
+  gb_os_cancellation_restore(cancellation);
+  return status;
+}
+
 static enum gb_status api_stats(struct gb_stats *stats) {
+  const int cancellation = gb_os_cancellation_off();
   take_lock();
   const enum gb_status status = engine.stats == NULL ? GB_NO_ENGINE : GB_OK;
   *stats = engine.stats == NULL ? (struct gb_stats){0} : *engine.stats;
   give_lock();
+  gb_os_cancellation_restore(cancellation);
   return status;
 }
 

@@ -60,11 +60,9 @@ void gb_engine_forks_are_watched(void); /* gb_engine_after_fork will be called *
 /* gb_fastbins_off was called when they were empty: nothing is left to merge. */
 void gb_engine_fastbins_are_off(void);
 
-/* GB_OK, GB_RUNNING, GB_OFF, GB_NO_THREAD, GB_NO_MEMORY, GB_SANDBOX, or what gb_locate returns. */
-enum gb_status gb_engine_start(const struct gb_config *config);
-
-/* Publishes that there is no engine here, and why. */
-void gb_engine_refuse(const struct gb_config *config, enum gb_status reason);
+/* From within malloc: GB_BUSY if somebody else is at it. GB_OK, GB_RUNNING; GB_OFF, GB_NO_THREAD, GB_NO_MEMORY,
+ * GB_SANDBOX, or what gb_locate_provider returns: then the page of stats says so. */
+enum gb_status gb_engine_start_unasked(const struct gb_config *config);
 
 /* Removes the name of the stats; waits for nobody. */
 void gb_engine_at_exit(void);

@@ -14,6 +14,7 @@
 #define BUSY_FIRST_NS (100 * MICROSECOND)
 #define BUSY_LAST_NS (4 * MILLISECOND)
 #define BUSY_LONGEST_NS (250 * MILLISECOND)
+#define LONGEST_NAP_NS (20 * MILLISECOND)
 /* So much of the pause may go into one batch. Larger ones are fewer calls, but a hold that has just not
  * reached its pause lasts for one more. */
 #define BATCH_SHARE_PERCENT 90u
@@ -32,12 +33,12 @@ static enum gb_status verify(struct gb_pass *pass) {
       .hold_ns = pass->config->pause_ns,
       .patience_ns = LOOK_PATIENCE_NS,
       .first_source = pass->residency.source,
-      .location = &pass->found.location,
+      .location = &pass->location,
       .without_malloc = true,
   };
   struct gb_comparison comparison;
   const struct gb_verify_limits limits = {.tries = 2, .chunks = VERIFY_CHUNKS};
-  const enum gb_status status = gb_verify(&options, limits, &pass->found.functions, &comparison);
+  const enum gb_status status = gb_verify(&options, limits, &comparison);
   if (status != GB_OK)
     return status;
   /* Busy or too large: the structure must do, as it does for every look. */
@@ -49,22 +50,22 @@ static enum gb_residency_source first_source(const struct gb_pass *pass) {
 }
 
 enum gb_status gb_pass_open(struct gb_pass *pass, const struct gb_config *config, struct gb_stats *stats,
-                            const uint32_t *stop, const struct gb_found *found, bool plain) {
+                            const uint32_t *stop, const struct gb_location *location, bool plain) {
   *pass = (struct gb_pass){
       .config = config,
       .stats = stats,
       .stop = stop,
       .plain = plain,
-      .found = *found,
+      .location = *location,
   };
   gb_hazards_watch(&pass->hazards, &pass->maps);
   gb_budget_begin(&pass->budget, config->cpu_ppm, gb_now_ns());
   gb_batch_begin(&pass->batch, config->pause_ns * BATCH_SHARE_PERCENT / 100);
   gb_os_release_open(&pass->release, plain || config->old_kernel);
   gb_stats_set(&stats->kernel_path, pass->release.many ? 0 : 1);
-  enum gb_status status = gb_locate_check(&pass->found.location);
+  enum gb_status status = gb_locate_check(&pass->location);
   if (status == GB_OK)
-    status = gb_find_glibc(&pass->found.location, false, &pass->maps, &pass->glibc);
+    status = gb_find_glibc(&pass->location, false, &pass->maps, &pass->glibc);
   if (status == GB_OK)
     status = gb_hazards_check(&pass->hazards, gb_now_ns());
   if (status == GB_OK)
@@ -248,6 +249,8 @@ static void count_hold(struct gb_pass *pass, const struct gb_reach_hold *hold) {
 
 static void finish(struct gb_pass *pass, struct gb_arena_state *state) {
   gb_stats_add(&pass->stats->out_of_reach, state->reach.unreached);
+  if (state->reach.locked > 0)
+    refuse(pass, GB_LOCKED);
   const uint64_t left = gb_free_pages_bytes(&state->wanted);
   state->held_bytes -= state->wanted_bytes > left ? state->wanted_bytes - left : 0;
   gb_arena_state_done(state);
@@ -297,7 +300,7 @@ static void release_once(struct gb_pass *pass, struct gb_arena_state *state, str
   if (status == GB_BUSY) {
     was_busy(pass, state, now);
   } else if (status != GB_MORE) {
-    if (status != GB_OK)
+    if (status != GB_OK && status != GB_LOCKED)
       refuse(pass, status);
     finish(pass, state);
   }
@@ -339,8 +342,8 @@ static void release_all(struct gb_pass *pass, struct gb_pass_result *result) {
     if (earliest == UINT64_MAX)
       return;
     const uint64_t now = gb_now_ns();
-    if (earliest > now)
-      gb_os_sleep_ns(earliest - now);
+    if (earliest > now) /* in short naps, to be stopped in between */
+      gb_os_sleep_ns(earliest - now < LONGEST_NAP_NS ? earliest - now : LONGEST_NAP_NS);
   }
 }
 

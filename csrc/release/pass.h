@@ -16,19 +16,13 @@
 #include "release/hazards.h"
 #include "release/stats.h"
 
-/* What is asked of the dynamic linker, on the thread that starts the engine. */
-struct gb_found {
-  struct gb_location location; /* gb_locate_provider */
-  struct gb_mallinfo functions;
-};
-
 struct gb_pass {
   const struct gb_config *config;
   struct gb_stats *stats;
   const uint32_t *stop; /* not 0: return soon */
   bool plain; /* under seccomp: only what is known to be allowed */
 
-  struct gb_found found;
+  struct gb_location location;
   struct gb_glibc glibc;
   struct gb_maps maps;
   struct gb_hazards hazards;
@@ -53,10 +47,10 @@ struct gb_pass_result {
   uint64_t bytes; /* returned */
 };
 
-/* GB_OK, or why nothing may be touched: then gb_pass_close must follow all the same. Verifies the layout by
+/* `location` was found by gb_locate_provider. GB_OK, or why nothing may be touched: then gb_pass_close must follow all the same. Verifies the layout by
  * structure and, where that takes no long holds, against mallinfo. */
 enum gb_status gb_pass_open(struct gb_pass *pass, const struct gb_config *config, struct gb_stats *stats,
-                            const uint32_t *stop, const struct gb_found *found, bool plain);
+                            const uint32_t *stop, const struct gb_location *location, bool plain);
 void gb_pass_close(struct gb_pass *pass);
 
 /* `all`: whatever is held, whatever its age. GB_OK; or GB_RDMA, GB_USERFAULTFD, GB_NO_*: nothing was

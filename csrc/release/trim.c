@@ -10,7 +10,9 @@
 
 void gb_trim(struct gb_stats *stats) {
   const uint64_t begin = gb_now_ns();
+  gb_arena_gate_enter();
   (void)malloc_trim(0); /* its result says nothing: 1 even where nothing was freed */
+  gb_arena_gate_leave();
   const uint64_t took = gb_now_ns() - begin;
   gb_stats_add(&stats->trims, 1);
   gb_stats_add(&stats->trim_ns, took);
@@ -23,7 +25,9 @@ bool gb_trim_may_help(enum gb_status status) {
 }
 
 void gb_fastbins_off(void) {
+  gb_arena_gate_enter();
   (void)mallopt(M_MXFAST, 0);
+  gb_arena_gate_leave();
 }
 
 void gb_fastbins_empty(struct gb_pass *pass) {

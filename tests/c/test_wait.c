@@ -22,7 +22,7 @@ struct sleeper {
   uint32_t noticed; /* the word, when it was last looked at */
   uint32_t woken; /* times */
   uint32_t stop;
-  bool plain;
+  int signal;
   uint64_t cpu_ns;
   bool signals_blocked;
 };
@@ -32,7 +32,7 @@ static void *sleep_on(void *context) {
   sigset_t blocked;
   (void)pthread_sigmask(SIG_BLOCK, NULL, &blocked);
   sleeper->signals_blocked = sigismember(&blocked, SIGTERM) == 1 && sigismember(&blocked, SIGALRM) == 1;
-  gb_os_waiter_open(&sleeper->waiter, sleeper->plain);
+  gb_os_waiter_open(&sleeper->waiter, sleeper->signal);
   sleeper->shown = sleeper->waiter;
   __atomic_store_n(&sleeper->id, gb_os_thread_id(), __ATOMIC_RELEASE);
   while (!__atomic_load_n(&sleeper->stop, __ATOMIC_ACQUIRE)) {
@@ -49,7 +49,7 @@ static void *sleep_on(void *context) {
 
 static void begin(struct sleeper *sleeper, bool plain, uint64_t cpu_ns) {
   memset(sleeper, 0, sizeof *sleeper);
-  sleeper->plain = plain;
+  sleeper->signal = plain ? 0 : gb_os_free_signal();
   sleeper->cpu_ns = cpu_ns;
   CHECK_EQUAL(gb_os_thread_start(&sleeper->thread, sleep_on, sleeper), GB_OK);
   while (__atomic_load_n(&sleeper->id, __ATOMIC_ACQUIRE) == 0)
