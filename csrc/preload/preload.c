@@ -98,10 +98,32 @@ static bool is_ours(const char *path, size_t length) {
   return length >= name_length && memcmp(path + length - name_length, name, name_length) == 0;
 }
 
+/* Out of the array itself: programs may bring an unsetenv of their own (bash does). */
+static void remove_variable(const char *name) {
+  const size_t length = strlen(name);
+  char **into = environ;
+  for (char **at = environ; at != NULL && *at != NULL; ++at) {
+    if (strncmp(*at, name, length) != 0 || (*at)[length] != '=')
+      *into++ = *at;
+  }
+  if (into != NULL)
+    *into = NULL;
+}
+
+/* The value of a variable, to be changed in place; NULL if it is not set. Not by getenv, for the same reason. */
+static char *find_variable(const char *name) {
+  const size_t length = strlen(name);
+  for (char **at = environ; at != NULL && *at != NULL; ++at) {
+    if (strncmp(*at, name, length) == 0 && (*at)[length] == '=')
+      return *at + length + 1;
+  }
+  return NULL;
+}
+
 /* Takes us out of LD_PRELOAD, in place: other entries stay as they are. */
 static void keep_from_children(void) {
-  (void)unsetenv("GIVEBACK");
-  char *into = getenv("LD_PRELOAD");
+  remove_variable("GIVEBACK");
+  char *into = find_variable("LD_PRELOAD");
   if (into == NULL)
     return;
   const char *at = into;
@@ -120,7 +142,7 @@ static void keep_from_children(void) {
   }
   *into = '\0';
   if (!any)
-    (void)unsetenv("LD_PRELOAD");
+    remove_variable("LD_PRELOAD");
 }
 
 static bool read_settings(const char *text) {
@@ -149,7 +171,7 @@ __attribute__((constructor)) static void construct(void) {
   if (!preloaded)
     return;
   gb_config_default(&config);
-  const char *settings = getenv("GIVEBACK");
+  const char *settings = find_variable("GIVEBACK");
   if (settings != NULL && !read_settings(settings))
     return;
   gb_engine_prepare();

@@ -131,10 +131,12 @@ def _check_elf(path: Path) -> None:
         )
 
 
-def check_program(path: Path, search: str) -> None:
+def check_program(path: Path, search: str, *, exec_again: bool = False) -> None:
     """Raises LaunchError, with what to do, if the engine could not get into this program.
 
     Scripts are followed to their interpreters. What the program starts itself is not looked at.
+    `exec_again`: the engine shall stay in this program only, so one that turns into another one
+    (env in a #! line) would lose it.
     """
     script = path
     for _ in range(_INTERPRETERS):
@@ -152,7 +154,13 @@ def check_program(path: Path, search: str) -> None:
                 f"{path} is neither an ELF program nor a script with a #! line",
                 f"name its interpreter: sh {path}",
             )
-        path = _interpreter_of_script(path, begin.split(b"\n", 1)[0], search)
+        line = begin.split(b"\n", 1)[0]
+        path = _interpreter_of_script(path, line, search)
+        if exec_again and re.match(rb"#!\s*\S*/env\s", line):
+            raise LaunchError(
+                f"{script} is started by env, which would keep the engine from {path.name}",
+                f"name the interpreter: giveback run --no-children -- {path.name} {script}",
+            )
     raise LaunchError(f"the #! lines of {script} lead from script to script")
 
 
@@ -181,7 +189,7 @@ def settings(inherited: str, given: Mapping[str, str]) -> str:
         status, message = _native.parse_config(f"{key}={value}")
         if "," in value or status != _native.OK:
             message = message or f"{key} must be one value, not {value!r}"
-            unit = re.fullmatch(r"[\d.]+", value)
+            unit = key not in ("kernel", "policy") and re.fullmatch(r"[\d.]+", value)
             raise ConfigError(f"{message}{' (write the unit, too)' if unit else ''}")
     return ",".join(filter(None, (inherited, *(f"{key}={value}" for key, value in given.items()))))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,10 +89,17 @@ def write(path: Path, text: str) -> None:
 
     Raises OSError. Its permissions are those of any new file: other users read it.
     """
-    # The collector takes files that end in .prom only.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is there, and not a regular file")
+    # The collector takes files that end in .prom only. Made anew: nobody else's file or link.
+    descriptor, name = tempfile.mkstemp(".tmp", f".{path.name}.", path.parent)
+    temporary = Path(name)
     try:
-        temporary.write_text(text, encoding="utf-8", errors="replace")
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as stream:
+            stream.write(text)
+        mask = os.umask(0o022)
+        os.umask(mask)
+        temporary.chmod(0o666 & ~mask)
         temporary.replace(path)
     except OSError:
         temporary.unlink(missing_ok=True)

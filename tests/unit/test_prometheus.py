@@ -70,7 +70,7 @@ def test_the_file_is_replaced_at_once_and_readable_by_others(tmp_path: Path) -> 
 
 def test_nothing_is_left_where_it_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "folder.prom").mkdir()
-    with pytest.raises(OSError, match="directory"):
+    with pytest.raises(OSError, match="regular file"):
         prometheus.write(tmp_path / "folder.prom", "new\n")
     assert [path.name for path in tmp_path.iterdir()] == ["folder.prom"]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from pathlib import Path
 
 import click
 
@@ -32,6 +33,8 @@ for _command in (doctor, lib, run, stats, trim):
 
 def main() -> None:
     """Entry point: whatever goes wrong is one line on stderr and an exit code."""
+    if sys.stdout is None:  # closed by whoever started us; programs that we start see it as it was
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
     try:
         cli.main(prog_name="giveback", standalone_mode=False)
         sys.stdout.flush()

@@ -46,13 +46,13 @@ def run(no_children: bool, command: tuple[str, ...], **options: str | None) -> N
     try:
         text = launch.settings(environment.get("GIVEBACK", ""), given)
         program = launch.find_program(command[0], search)
-        launch.check_program(program, search)
+        launch.check_program(program, search, exec_again=no_children)
         environment = launch.environment(environment, text)
-        sys.stdout.flush()
         # Python ignores these two; the program would inherit that.
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
-        os.execve(program, command, environment)
+        # As it was typed: a script sees its own name.
+        os.execve(command[0] if "/" in command[0] else program, command, environment)
     except GivebackError as error:
         click.echo(f"giveback run: {error}", err=True)
     except OSError as error:

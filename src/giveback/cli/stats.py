@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import sys
 import time
 from pathlib import Path
@@ -147,6 +148,8 @@ class _View:
 
     def loop(self, first: Stats, interval: float) -> None:
         """Show moments until the process or its engine is gone."""
+        # As a service it is ended by this: the file has to go then, too.
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         if self.live:
             self.live.start()
         try:
@@ -188,11 +191,13 @@ def stats(pid: int, as_json: bool, watch: bool, interval: float, file: Path | No
     Neither changes nor stops the process. --json with --watch prints an object a line. The file of
     --prometheus is replaced at once, and removed when --watch ends.
 
-    Exit code: 0, also when the watched process ended; 1 no engine runs there; 2 there is no such
+    Exit code: 0, also when the watched process ended; 2 no engine runs there, there is no such
     process, or it may not be read; 130 Ctrl-C.
     """
     if as_json and file:
         raise click.UsageError("--json and --prometheus exclude each other")
+    if file and file.suffix != ".prom":
+        raise click.UsageError("the name of --prometheus must end in .prom, or nobody collects it")
     try:
         view = _View(pid, as_json, file, watch)
         first = engine.read(pid)
@@ -202,4 +207,4 @@ def stats(pid: int, as_json: bool, watch: bool, interval: float, file: Path | No
             view.show(first)
     except EngineError as error:
         click.echo(f"giveback stats: {error}", err=True)
-        sys.exit(1)
+        sys.exit(2)

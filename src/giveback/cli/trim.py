@@ -36,8 +36,9 @@ def trim(pid: int, timeout: float, as_json: bool) -> None:
 
     It does so within its own pause budget, while the program goes on.
 
-    Exit code: 0 done, also if nothing was held; 1 no engine runs there, or it refuses, or it takes
-    longer than the timeout (it goes on); 2 there is no such process, or it may not be read.
+    Exit code: 0 something came back; 1 nothing was held, or the engine refuses, or it takes longer
+    than the timeout (it goes on); 2 no engine runs there, there is no such process, or it may not
+    be read.
     """
     try:
         command = process.status_fields(pid).get("Name", "?")
@@ -46,7 +47,7 @@ def trim(pid: int, timeout: float, as_json: bool) -> None:
         after = _rss(pid)
     except (EngineError, UnsupportedError) as error:
         click.echo(f"giveback trim: {error}", err=True)
-        sys.exit(1)
+        sys.exit(2 if isinstance(error, engine.NoEngineError) else 1)
     if as_json:
         data = {
             "schema": 1,
@@ -64,3 +65,5 @@ def trim(pid: int, timeout: float, as_json: bool) -> None:
             f"process {pid} ({command}): {size(released.bytes)} came back in {took}; "
             f"RSS {size(before)} -> {size(after)}"
         )
+    if released.bytes == 0:
+        sys.exit(1)

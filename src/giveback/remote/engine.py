@@ -53,7 +53,7 @@ def _why_none(pid: int, mappings: list[process.Mapping]) -> EngineError | Proces
             "give the id of a running process",
         )
     if any(_NAME.fullmatch(m.path) for m in mappings) or any(
-        fields.get("Name") == _THREAD for _, fields in _threads(pid)
+        fields.get("Name") == _THREAD and tid != pid for tid, fields in _threads(pid)
     ):
         return NoEngineError(
             f"the engine of process {pid} has no page in /dev/shm: its figures cannot be read",
