@@ -168,7 +168,9 @@ enum gb_status gb_os_residency_open(struct gb_residency *residency, enum gb_resi
       return GB_OK;
   }
   gb_os_residency_close(residency);
-  return GB_NO_RESIDENCY;
+  void *page = gb_os_alloc(gb_os_page_size()); /* trying a source takes a page of ours */
+  gb_os_free(page, gb_os_page_size());
+  return page == NULL ? GB_NO_MEMORY : GB_NO_RESIDENCY;
 }
 
 void gb_os_residency_close(struct gb_residency *residency) {

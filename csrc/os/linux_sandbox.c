@@ -97,13 +97,27 @@ void gb_os_sandbox_begin(struct gb_sandbox *sandbox) {
 
 void gb_os_sandbox_forget_file(struct gb_sandbox *sandbox) {
   sandbox->has_file = false;
+  sandbox->apart = true;
+}
+
+void gb_os_sandbox_begin_again(struct gb_sandbox *sandbox) {
+  const struct gb_sandbox before = *sandbox;
+  gb_os_sandbox_forget(sandbox);
+  if (before.known && (before.mode < 0 || nothing_added(&before)))
+    gb_os_sandbox_begin(sandbox);
+}
+
+enum gb_status gb_os_sandbox_glance(struct gb_sandbox *sandbox) {
+  if (sandbox->known && (!sandbox->has_file || sandbox->apart) && sandbox->mode <= 0)
+    return sandbox->mode < 0 || nothing_added(sandbox) ? GB_OK : GB_SANDBOX;
+  return gb_os_sandbox_check(sandbox);
 }
 
 void gb_os_sandbox_forget(struct gb_sandbox *sandbox) {
   const int saved = errno;
   struct status status;
   /* Not a number that is somebody else's by now. */
-  if (sandbox->has_file && read_status(sandbox->fd, &status))
+  if (sandbox->has_file && !sandbox->apart && read_status(sandbox->fd, &status))
     (void)close(sandbox->fd);
   *sandbox = (struct gb_sandbox){0};
   errno = saved;
@@ -119,7 +133,11 @@ enum gb_status gb_os_sandbox_check(struct gb_sandbox *sandbox) {
   bool same = sandbox->has_file && read_status(sandbox->fd, &status);
   if (!same) {
     sandbox->has_file = false;
-    same = nothing_added(sandbox) && open_status(sandbox, &status);
+    same = nothing_added(sandbox);
+    if (same && !open_status(sandbox, &status)) {
+      errno = saved;
+      return GB_NO_PROC;
+    }
   }
   same = same && status.mode == sandbox->mode && (status.mode == 0 || status.filters == sandbox->filters);
   errno = saved;

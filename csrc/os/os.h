@@ -242,6 +242,7 @@ void gb_os_futex_wake_all(uint32_t *word);
 struct gb_sandbox {
   bool known; /* gb_os_sandbox_begin was called */
   bool has_file;
+  bool apart; /* in a table of descriptors that the process does not share */
   int fd; /* /proc/self/status */
   int mode; /* as in field Seccomp, at the beginning: 0 off, 1 strict, 2 filter */
   int filters; /* field Seccomp_filters then; -1: this kernel does not tell */
@@ -253,10 +254,17 @@ struct gb_sandbox {
 void gb_os_sandbox_begin(struct gb_sandbox *sandbox);
 /* In a fork child: the file is the parent's. Closes it if it is still that. */
 void gb_os_sandbox_forget(struct gb_sandbox *sandbox);
-/* The file is not open in this thread any more; it will be opened again. */
+/* This thread has descriptors of its own now: the file is to be opened there. */
 void gb_os_sandbox_forget_file(struct gb_sandbox *sandbox);
 
-/* GB_OK: as it was at the beginning. GB_SANDBOX: something was added, or it cannot be known any more: make
+/* As gb_os_sandbox_begin, in a fork child: if a filter was set since the parent's beginning, nothing is opened,
+ * and gb_os_sandbox_check will say so. */
+void gb_os_sandbox_begin_again(struct gb_sandbox *sandbox);
+
+/* As gb_os_sandbox_check, but opens nothing where none is open. */
+enum gb_status gb_os_sandbox_glance(struct gb_sandbox *sandbox);
+
+/* GB_OK: as it was at the beginning. GB_NO_PROC: nothing was added, but the file cannot be opened. GB_SANDBOX: something was added, or it cannot be known any more: make
  * no system call but madvise and futex from now on. */
 enum gb_status gb_os_sandbox_check(struct gb_sandbox *sandbox);
 

@@ -161,7 +161,9 @@ static int visit_object(struct dl_phdr_info *object, size_t size, void *context)
   (void)size;
   bool *preloaded = context;
   *preloaded = gb_object_holds(object, (uintptr_t)&config);
-  return *preloaded || gb_object_holds(object, (uintptr_t)&gnu_get_libc_version);
+  /* Another copy before us: it is the one. */
+  return *preloaded || gb_symbol_of_object(object, "giveback_engine") != 0 ||
+         gb_object_holds(object, (uintptr_t)&gnu_get_libc_version);
 }
 
 /* Every program started under us pays for this: /bin/true lives for half a millisecond. */
@@ -175,7 +177,8 @@ __attribute__((constructor)) static void construct(void) {
   if (settings != NULL && !read_settings(settings))
     return;
   gb_engine_prepare();
-  if (gb_first_calls_find()) /* else another allocator is behind us */
+  /* Behind us is glibc, or a second copy of us; else it is another allocator. */
+  if (gb_first_calls_find() || gb_symbol_behind((uintptr_t)&config, "giveback_engine") != 0)
     gb_first_calls_count(&calls);
 }
 

@@ -43,7 +43,6 @@ static void forget_parent(void) {
   /* Not closed: its tables are not mapped here (gb_os_alloc). */
   engine.pass = (struct gb_pass){0};
   engine.waiter = (struct gb_waiter){0};
-  gb_os_sandbox_forget(&engine.sandbox);
   engine.process = gb_os_process_id();
   gb_stats_after_fork();
   gb_arena_gate_after_fork();
@@ -52,16 +51,14 @@ static void forget_parent(void) {
 /* Right after fork(): the thread, its tables and the page of stats are the parent's. How seccomp stands must
  * be asked before the child can put itself under it. */
 void gb_engine_after_fork(void) {
-  const bool known = engine.sandbox.known;
   forget_parent();
-  if (known)
-    gb_os_sandbox_begin(&engine.sandbox);
+  gb_os_sandbox_begin_again(&engine.sandbox);
 }
 
 static bool try_lock(void) {
   /* After raw clone() or _Fork() no handler ran. */
-  if (engine.process != gb_os_process_id())
-    forget_parent();
+  if (engine.process != gb_os_process_id() && engine.process != 0)
+    gb_engine_after_fork();
   uint32_t expected = 0;
   return __atomic_compare_exchange_n(&engine.lock, &expected, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
@@ -133,8 +130,9 @@ static void wait_for_work(uint64_t timeout_ns, uint64_t cpu_ns) {
 
 /* For good: a system call could end the process, so nothing but futex from here on. */
 static void sit_out_sandbox(void) {
-  publish_state(GB_ENGINE_REFUSES, GB_SANDBOX);
   struct gb_stats *stats = engine.stats;
+  __atomic_store_n(&stats->wake_signal, 0, __ATOMIC_RELEASE); /* nor from who asks us */
+  publish_state(GB_ENGINE_REFUSES, GB_SANDBOX);
   while (!shall_stop()) {
     const uint32_t wanted = __atomic_load_n(&stats->wanted, __ATOMIC_ACQUIRE);
     answer(wanted, 0, gb_now_ns());
@@ -214,9 +212,16 @@ static void *run(void *unused) {
   const bool trims = engine.config.policy == GB_POLICY_TRIM;
   bool first = true;
   while (!shall_stop()) {
-    if (gb_os_sandbox_check(&engine.sandbox) != GB_OK) {
+    const enum gb_status surroundings = gb_os_sandbox_check(&engine.sandbox);
+    if (surroundings == GB_SANDBOX) {
       sit_out_sandbox();
       return NULL; /* leaving everything as it is: no system call that is not needed */
+    }
+    if (surroundings != GB_OK) {
+      publish_state(GB_ENGINE_REFUSES, surroundings);
+      answer(__atomic_load_n(&stats->wanted, __ATOMIC_ACQUIRE), 0, gb_now_ns());
+      wait_for_work(RETRY_NS, 0);
+      continue;
     }
     const uint64_t begin = gb_now_ns();
     const uint32_t wanted = __atomic_load_n(&stats->wanted, __ATOMIC_ACQUIRE);
@@ -276,7 +281,7 @@ static enum gb_status open_stats(void) {
 }
 
 static enum gb_status start_thread(void) {
-  if (gb_os_sandbox_check(&engine.sandbox) != GB_OK)
+  if (gb_os_sandbox_glance(&engine.sandbox) != GB_OK)
     return GB_SANDBOX;
   enum gb_status status = gb_locate_provider(&engine.location);
   if (status != GB_OK)
@@ -316,7 +321,7 @@ enum gb_status gb_engine_start_unasked(const struct gb_config *config) {
   if (!try_lock())
     return GB_BUSY;
   const enum gb_status status = start_with(config);
-  if (status != GB_OK && status != GB_RUNNING && engine.stats == NULL) {
+  if (status != GB_OK && status != GB_RUNNING && status != GB_SANDBOX && engine.stats == NULL) {
     engine.config = *config;
     if (open_stats() == GB_OK)
       publish_state(GB_ENGINE_REFUSES, status);
@@ -429,7 +434,9 @@ static enum gb_status api_stats(struct gb_stats *stats) {
 
 void gb_engine_at_exit(void) {
   /* Without the lock, and without waiting for anybody: exit() may have been called anywhere. */
-  if (engine.process == gb_os_process_id())
+  if (engine.process == gb_os_process_id() && engine.stats != NULL &&
+      __atomic_load_n(&engine.stats->reason, __ATOMIC_RELAXED) != GB_SANDBOX &&
+      gb_os_sandbox_glance(&engine.sandbox) == GB_OK)
     gb_stats_unlink();
 }
 

@@ -37,7 +37,7 @@ static enum gb_status verify(struct gb_pass *pass) {
       .without_malloc = true,
   };
   struct gb_comparison comparison;
-  const struct gb_verify_limits limits = {.tries = 2, .chunks = VERIFY_CHUNKS};
+  const struct gb_verify_limits limits = {.tries = 4, .chunks = VERIFY_CHUNKS};
   const enum gb_status status = gb_verify(&options, limits, &comparison);
   if (status != GB_OK)
     return status;

@@ -364,9 +364,7 @@ int main(int count, char **arguments) {
   say("{\"shape\": \"%s\", ", arguments[1]);
   if (strcmp(question, "compare") == 0) {
     struct gb_comparison comparison;
-    struct gb_mallinfo functions;
-    gb_mallinfo_find(&functions);
-    enum gb_status verified = gb_verify(&options, GB_VERIFY_LIMITS, &functions, &comparison);
+    enum gb_status verified = gb_verify(&options, GB_VERIFY_LIMITS, &comparison);
     enum gb_status status = gb_account_take(&account, &options);
     const struct mallinfo info = mallinfo();
     (void)malloc_info(0, stream);

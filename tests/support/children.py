@@ -16,6 +16,7 @@ import glibcs
 import pytest
 
 SECONDS = 120
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def get_glibc(version: str) -> glibcs.Glibc:
@@ -84,18 +85,30 @@ def waiting(command: list[str], **environment: str) -> Iterator[subprocess.Popen
         child.communicate()
 
 
-def compile_program(folder: Path, source: str, *options: str) -> Path:
-    """A small C program, with the compiler of this machine."""
-    file = folder / "program.c"
-    file.write_text(source)
-    program = folder / "program"
+def _compile(source: Path, program: Path, *options: str) -> Path:
     done = subprocess.run(
-        ["cc", str(file), "-o", str(program), *options], capture_output=True, text=True, check=False
+        ["cc", str(source), "-o", str(program), *options],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         pytest.skip(f"cc {' '.join(options)}: {last}")
     return program
+
+
+def compile_program(folder: Path, source: str, *options: str) -> Path:
+    """A small C program, with the compiler of this machine."""
+    file = folder / "program.c"
+    file.write_text(source)
+    return _compile(file, folder / "program", *options)
+
+
+def compile_child(folder: Path, name: str, *options: str) -> Path:
+    """tests/children/NAME.c, which may include headers of csrc, for this machine."""
+    options = ("-std=gnu11", "-D_GNU_SOURCE", "-O2", f"-I{ROOT / 'csrc'}", "-pthread", *options)
+    return _compile(ROOT / "tests" / "children" / f"{name}.c", folder / name, *options)
 
 
 WAITING_PROGRAM = """

@@ -27,6 +27,8 @@ from . import process
 from .objects import is_ours
 
 _NAME = re.compile(r".*/dev/shm/giveback\.\d+\.\d+\.[0-9a-f]+")
+_BLOCKED = (1 << 64) - 1 & ~sum(1 << (number - 1) for number in (9, 19, 32, 33))
+"""What the engine's thread blocks: all but SIGKILL, SIGSTOP, and glibc's own two."""
 _THREAD = "giveback"
 _SLICE_NS = 100_000_000
 """Between two looks whether the process is still there, and whether Ctrl-C was pressed."""
@@ -137,8 +139,9 @@ def _wake(pid: int, fd: int) -> None:
         return
     for seen, fields in _threads(pid):
         own = fields.get("NSpid", str(seen)).split()[-1]
-        blocked = int(fields.get("SigBlk", "0"), 16) >> (number - 1) & 1
-        if own == str(raw["thread"]) and fields.get("Name") == _THREAD and blocked:
+        # The kernel unblocks the number while the thread waits for it; all others are blocked.
+        blocked = int(fields.get("SigBlk", "0"), 16) | 1 << (number - 1)
+        if own == str(raw["thread"]) and fields.get("Name") == _THREAD and ~blocked & _BLOCKED == 0:
             _native.signal_thread(pid, seen, number)
             return
 
