@@ -80,6 +80,7 @@ struct kernel_sigevent {
 void gb_os_waiter_open(struct gb_waiter *waiter, int signal) {
   *waiter = (struct gb_waiter){0};
   struct kernel_sigevent event = {
+      .value = {.sival_ptr = waiter}, /* tells it from timers of the program's with the same number */
       .signal = signal,
       .notify = NOTIFY_THREAD,
       .thread = (int)gb_os_thread_id(),
@@ -120,7 +121,8 @@ void gb_os_wait(struct gb_waiter *waiter, uint32_t *word, uint32_t seen, uint64_
   sigaddset(&set, waiter->signal);
   const struct timespec timeout = timespec_of(timeout_ns);
   siginfo_t info;
-  if (sigtimedwait(&set, &info, &timeout) < 0 || info.si_code == SI_TIMER || info.si_code == SI_TKILL)
+  if (sigtimedwait(&set, &info, &timeout) < 0 || info.si_code == SI_TKILL ||
+      (info.si_code == SI_TIMER && info.si_value.sival_ptr == waiter))
     return;
   /* Sent to the process: somebody else waits for it. Passed on, and left alone from now on. */
   (void)syscall(SYS_rt_sigqueueinfo, getpid(), info.si_signo, &info);
