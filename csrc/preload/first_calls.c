@@ -61,9 +61,9 @@ EXPORTED void *realloc(void *memory, size_t bytes) {
 /* ---- finding --------------------------------------------------------------------------- */
 
 /* glibc's, by the names that are never in front of anything. */
-extern void *__libc_malloc(size_t bytes); // NOLINT(bugprone-reserved-identifier)
-extern void *__libc_calloc(size_t members, size_t bytes); // NOLINT(bugprone-reserved-identifier)
-extern void *__libc_realloc(void *memory, size_t bytes); // NOLINT(bugprone-reserved-identifier)
+extern void *glibc_malloc(size_t bytes) __asm__("__libc_malloc");
+extern void *glibc_calloc(size_t members, size_t bytes) __asm__("__libc_calloc");
+extern void *glibc_realloc(void *memory, size_t bytes) __asm__("__libc_realloc");
 
 static uint32_t finding; /* dlsym of glibc before 2.34 allocates: that comes back here */
 
@@ -78,36 +78,36 @@ static bool is_found(void) {
 
 bool gb_first_calls_find(void) {
   if (is_found())
-    return next_malloc == __libc_malloc;
+    return next_malloc == glibc_malloc;
   if (__atomic_exchange_n(&finding, 1, __ATOMIC_ACQUIRE) != 0)
     return true;
-  realloc_function last = __libc_realloc;
+  realloc_function last = glibc_realloc;
   find("malloc", &next_malloc);
-  if (next_malloc == NULL || next_malloc == __libc_malloc) {
-    next_malloc = __libc_malloc;
-    next_calloc = __libc_calloc;
+  if (next_malloc == NULL || next_malloc == glibc_malloc) {
+    next_malloc = glibc_malloc;
+    next_calloc = glibc_calloc;
   } else {
     find("calloc", &next_calloc);
     find("realloc", &last);
   }
   __atomic_store_n(&next_realloc, last, __ATOMIC_RELEASE);
-  return next_malloc == __libc_malloc;
+  return next_malloc == glibc_malloc;
 }
 
 /* Before the constructor: constructors of other libraries allocate. */
 static void *first_malloc(size_t bytes) {
   (void)gb_first_calls_find();
-  return is_found() ? next_malloc(bytes) : __libc_malloc(bytes);
+  return is_found() ? next_malloc(bytes) : glibc_malloc(bytes);
 }
 
 static void *first_calloc(size_t members, size_t bytes) {
   (void)gb_first_calls_find();
-  return is_found() ? next_calloc(members, bytes) : __libc_calloc(members, bytes);
+  return is_found() ? next_calloc(members, bytes) : glibc_calloc(members, bytes);
 }
 
 static void *first_realloc(void *memory, size_t bytes) {
   (void)gb_first_calls_find();
-  return is_found() ? next_realloc(memory, bytes) : __libc_realloc(memory, bytes);
+  return is_found() ? next_realloc(memory, bytes) : glibc_realloc(memory, bytes);
 }
 
 /* ---- counting --------------------------------------------------------------------------- */

@@ -62,6 +62,25 @@ static inline void ask_for_much(void) {
   }
 }
 
+/* Much in all, out of memory that malloc has already. */
+static inline void ask_without_mapping(void) {
+  for (unsigned i = 0; i < 2000; ++i) {
+    void *volatile block = malloc(30000);
+    if (block == NULL)
+      fail("no memory");
+    free(block);
+  }
+}
+
+/* For RLIMIT_AS. */
+static inline uint64_t address_space(void) {
+  unsigned long pages = 0;
+  FILE *file = fopen("/proc/self/statm", "r");
+  if (file == NULL || fscanf(file, "%lu", &pages) != 1 || fclose(file) != 0)
+    fail("statm");
+  return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
 /* By the way a program that knows nothing of it starts it. */
 static inline void start_engine(void) {
   ask_for_much();

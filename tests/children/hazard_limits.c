@@ -56,24 +56,6 @@ static void run_mlockall(const char *when) {
 
 /* ---- too little for a start ------------------------------------------------------------------ */
 
-static uint64_t address_space(void) {
-  unsigned long pages = 0;
-  FILE *file = fopen("/proc/self/statm", "r");
-  if (file == NULL || fscanf(file, "%lu", &pages) != 1 || fclose(file) != 0)
-    fail("statm");
-  return pages * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
-/* Much in all, out of memory that malloc has already. */
-static void ask_without_mapping(void) {
-  for (unsigned i = 0; i < 2000; ++i) {
-    void *volatile block = malloc(30000);
-    if (block == NULL)
-      fail("no memory");
-    free(block);
-  }
-}
-
 struct limit {
   const char *name;
   int resource;
