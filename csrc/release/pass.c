@@ -21,7 +21,9 @@
 /* What a fault costs the program: the kernel zeroes the page and maps it. */
 #define FAULT_NS UINT64_C(700)
 /* mallinfo holds each arena for its whole list, about 100 ns a chunk. */
-#define VERIFY_CHUNKS 20000u
+#define VERIFY_CHUNKS 5000u
+/* So often in a row has a difference to be seen: in a heap that goes to and fro, each is chance. */
+#define VERIFY_TRIES 12u
 #define FIRST_STATES 32u
 /* New snapshots of the mappings for the release of one arena. */
 #define MOST_REFRESHES 16u
@@ -37,7 +39,7 @@ static enum gb_status verify(struct gb_pass *pass) {
       .without_malloc = true,
   };
   struct gb_comparison comparison;
-  const struct gb_verify_limits limits = {.tries = 4, .chunks = VERIFY_CHUNKS};
+  const struct gb_verify_limits limits = {.tries = VERIFY_TRIES, .chunks = VERIFY_CHUNKS};
   const enum gb_status status = gb_verify(&options, limits, &comparison);
   if (status != GB_OK)
     return status;
