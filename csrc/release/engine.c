@@ -280,9 +280,22 @@ static enum gb_status open_stats(void) {
   return GB_OK;
 }
 
+/* Under a filter that was set since, removing the name could end the process. */
+static bool may_unlink(void) {
+  return __atomic_load_n(&engine.stats->reason, __ATOMIC_RELAXED) != GB_SANDBOX &&
+         gb_os_sandbox_glance(&engine.sandbox) == GB_OK;
+}
+
+static void close_stats(void) {
+  if (engine.stats == NULL)
+    return;
+  if (!may_unlink())
+    gb_stats_after_fork(); /* the name stays until the next engine removes it */
+  gb_stats_close(engine.stats);
+  engine.stats = NULL;
+}
+
 static enum gb_status start_thread(void) {
-  if (gb_os_sandbox_glance(&engine.sandbox) != GB_OK)
-    return GB_SANDBOX;
   enum gb_status status = gb_locate_provider(&engine.location);
   if (status != GB_OK)
     return status;
@@ -295,8 +308,7 @@ static enum gb_status start_thread(void) {
   publish_state(GB_ENGINE_RUNS, GB_OK);
   status = gb_os_thread_start(&engine.thread, run, NULL);
   if (status != GB_OK) {
-    gb_stats_close(engine.stats);
-    engine.stats = NULL;
+    close_stats();
     return status;
   }
   engine.runs = true;
@@ -310,9 +322,12 @@ static enum gb_status start_with(const struct gb_config *config) {
   if (engine.runs)
     return GB_RUNNING;
   engine.config = *config;
-  if (engine.stats != NULL)
-    gb_stats_close(engine.stats);
-  engine.stats = NULL;
+  if (gb_os_sandbox_glance(&engine.sandbox) != GB_OK) {
+    if (engine.stats != NULL) /* of a start that failed before */
+      publish_state(GB_ENGINE_REFUSES, GB_SANDBOX);
+    return GB_SANDBOX;
+  }
+  close_stats();
   return start_thread();
 }
 
@@ -369,9 +384,7 @@ static enum gb_status api_stop(void) {
     engine.runs = false;
     engine.stopped = true;
   }
-  if (engine.stats != NULL)
-    gb_stats_close(engine.stats);
-  engine.stats = NULL;
+  close_stats();
   give_lock();
   gb_os_cancellation_restore(cancellation);
   return GB_OK;
@@ -434,9 +447,7 @@ static enum gb_status api_stats(struct gb_stats *stats) {
 
 void gb_engine_at_exit(void) {
   /* Without the lock, and without waiting for anybody: exit() may have been called anywhere. */
-  if (engine.process == gb_os_process_id() && engine.stats != NULL &&
-      __atomic_load_n(&engine.stats->reason, __ATOMIC_RELAXED) != GB_SANDBOX &&
-      gb_os_sandbox_glance(&engine.sandbox) == GB_OK)
+  if (engine.process == gb_os_process_id() && engine.stats != NULL && may_unlink())
     gb_stats_unlink();
 }
 
