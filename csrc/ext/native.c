@@ -2,6 +2,7 @@
  * the package turns them into exceptions; words for them come from status_text(). */
 #include "ext/convert.h"
 #include "ext/engine.h"
+#include "release/hazards.h"
 #include "release/stats.h"
 
 static PyObject *account(PyObject *module, PyObject *arguments, PyObject *keywords) {
@@ -117,6 +118,16 @@ static PyObject *status_words(PyObject *module, PyObject *argument) {
                        gb_status_remedy((enum gb_status)status));
 }
 
+static PyObject *is_device_memory(PyObject *module, PyObject *argument) {
+  (void)module;
+  PyObject *path;
+  if (!PyUnicode_FSConverter(argument, &path))
+    return NULL;
+  const bool found = gb_is_device_memory(PyBytes_AS_STRING(path));
+  Py_DECREF(path);
+  return PyBool_FromLong(found);
+}
+
 static PyMethodDef methods[] = {
     {"account", (PyCFunction)(void (*)(void))account, METH_VARARGS | METH_KEYWORDS,
      "account(hold_ns=..., patience_ns=..., first_source=0) -> (status, figures)"},
@@ -124,6 +135,8 @@ static PyMethodDef methods[] = {
     {"features", features, METH_NOARGS, "features() -> what this kernel can do, tried on a page of ours"},
     {"derive_from_file", derive_from_file, METH_VARARGS,
      "derive_from_file(fd, data_start, data_end) -> (status, glibc, arena addresses)"},
+    {"is_device_memory", is_device_memory, METH_O,
+     "is_device_memory(path) -> a library or device that registers memory for RDMA"},
     {"status_words", status_words, METH_O, "status_words(status) -> (text, remedy or None)"},
     {0},
 };

@@ -207,7 +207,8 @@ PyObject *gb_testing_percentile(PyObject *module, PyObject *arguments) {
   return PyLong_FromUnsignedLongLong(result);
 }
 
-/* page_sets([pages], [pages], start, end) -> (both, either, first without second, first without [start, end)) */
+/* page_sets([pages], [pages], start, end) -> (both, either, first without second, first without [start, end),
+ * runs of the first) */
 PyObject *gb_testing_page_sets(PyObject *module, PyObject *arguments) {
   (void)module;
   PyObject *left;
@@ -217,12 +218,14 @@ PyObject *gb_testing_page_sets(PyObject *module, PyObject *arguments) {
   if (!PyArg_ParseTuple(arguments, "O!O!KK", &PyList_Type, &left, &PyList_Type, &right, &start, &end))
     return NULL;
   PyObject *results[4] = {NULL};
+  ull runs = 0;
   bool done = true;
   for (unsigned i = 0; i < 4 && done; ++i) {
     struct gb_free_pages first;
     struct gb_free_pages second;
     done = gb_free_pages_init(&first) == GB_OK && gb_free_pages_init(&second) == GB_OK &&
            add_pages(&first, left) == GB_OK && add_pages(&second, right) == GB_OK;
+    runs = gb_free_pages_runs(&first);
     if (i == 0)
       gb_free_pages_intersect(&first, &second);
     else if (i == 1)
@@ -242,5 +245,5 @@ PyObject *gb_testing_page_sets(PyObject *module, PyObject *arguments) {
       Py_XDECREF(results[i]);
     return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_AssertionError, "the sums of a set differ");
   }
-  return Py_BuildValue("(NNNN)", results[0], results[1], results[2], results[3]);
+  return Py_BuildValue("(NNNNK)", results[0], results[1], results[2], results[3], runs);
 }

@@ -36,10 +36,12 @@ static void take_arena(struct gb_looker *looker, const struct gb_account_options
   const struct gb_look_options look_options = {
       .hold_ns = options->hold_ns,
       .patience_ns = options->patience_ns,
-      .spans = collect_spans,
+      .spans = options->without_pages ? NULL : collect_spans,
       .context = collection,
   };
   arena->status = gb_look_at(looker, arena->address, arena->is_main, &look_options, &arena->look);
+  if (options->without_pages)
+    return;
   if (arena->status == GB_OK)
     arena->status = collection->status;
   if (arena->status == GB_OK)
@@ -78,8 +80,9 @@ enum gb_status gb_account_of(struct gb_account *account, const struct gb_account
   struct gb_residency residency = {0};
   struct page_collection collection = {0};
   struct gb_looker looker = {0};
-  status = gb_os_residency_open(&residency, options->first_source);
-  account->source = residency.source;
+  if (!options->without_pages)
+    status = gb_os_residency_open(&residency, options->first_source);
+  account->source = options->without_pages ? GB_RESIDENCY_NONE : residency.source;
   if (status == GB_OK)
     status = gb_free_pages_init(&collection.pages);
   if (status == GB_OK)

@@ -30,6 +30,7 @@ struct gb_account_options {
   uint64_t patience_ns;
   enum gb_residency_source first_source;
   const struct gb_location *location; /* as found before; NULL: gb_locate is called */
+  bool without_pages; /* only what mallinfo knows, too: `bins` and `top` stay zero */
   bool without_malloc; /* leave out the calling thread's cache, for which malloc is called once */
 };
 

@@ -13,9 +13,8 @@
 #include <stdint.h>
 
 /* Above, the kernel frees pages in the middle of the call for longer than a scheduler's slice: 2 MB showed
- * 20 ms at p99 on a busy machine, 1 MB 225 us, 512 KB 118 us (16 threads on 2 cores). What a batch
- * may cost bounds it before this does, at about 100 us for 768 KB. */
-#define GB_BATCH_MAX_BYTES (UINT64_C(768) << 10)
+ * 20 ms at p99 on a busy machine, 1 MB 225 us, 512 KB 118 us (16 threads on 2 cores). */
+#define GB_BATCH_MAX_BYTES (UINT64_C(512) << 10)
 #define GB_BATCH_MIN_BYTES (UINT64_C(64) << 10)
 #define GB_BATCH_FIRST_BYTES (UINT64_C(128) << 10)
 #define GB_BATCH_MAX_RANGES 256u

@@ -255,9 +255,8 @@ static enum gb_status step(struct gb_free_list *list, struct gb_hold *hold, stru
   if (status != GB_OK)
     return status;
   /* Asked for now, needed when the other strands have had their turns: this is what makes the
-   * misses overlap. A header may lie in two cache lines. Prefetching never faults. */
-  __builtin_prefetch((const void *)(strand->at.chunk + GB_CHUNK_SIZE));
-  __builtin_prefetch((const void *)(strand->at.chunk + GB_CHUNK_BK));
+   * misses overlap. */
+  gb_chunk_prefetch(strand->at.chunk);
   strand->at.bytes += size;
   ++strand->at.chunks;
   hold->any = true;

@@ -158,6 +158,19 @@ uint64_t gb_free_pages_bytes(const struct gb_free_pages *pages) {
   return count * pages->page;
 }
 
+uint64_t gb_free_pages_runs(const struct gb_free_pages *pages) {
+  uint64_t runs = 0;
+  for (size_t i = 0; i < pages->count; ++i) {
+    uint64_t before = 0; /* the page before this word's first is in the set */
+    for (size_t word = 0; word < BLOCK_WORDS; ++word) {
+      const uint64_t bits = pages->blocks[i].bits[word];
+      runs += (unsigned)__builtin_popcountll(bits & ~(bits << 1 | before));
+      before = bits >> 63;
+    }
+  }
+  return runs;
+}
+
 void gb_free_pages_intersect(struct gb_free_pages *pages, struct gb_free_pages *other) {
   for (size_t i = 0; i < pages->count; ++i) {
     struct gb_page_block *block = &pages->blocks[i];

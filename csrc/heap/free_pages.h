@@ -39,6 +39,9 @@ void gb_free_pages_remove(struct gb_free_pages *pages, uintptr_t start, uintptr_
 /* Bytes of all pages of the set. */
 uint64_t gb_free_pages_bytes(const struct gb_free_pages *pages);
 
+/* Runs of adjacent pages; one that crosses a block's border counts as two. */
+uint64_t gb_free_pages_runs(const struct gb_free_pages *pages);
+
 /* ---- sets and the kernel -------------------------------------------------- */
 
 /* Keeps only what is in `other`, too. */

@@ -4,9 +4,11 @@
 
 #include "heap/layout.h"
 
+/* In the lowest bit of a member, which is aligned. */
+#define CLOSED ((uintptr_t)1)
+#define MEMBERS_AHEAD 24u /* enough to hide a cache miss */
 #define FIRST_MEMBERS 2048u /* 16 KiB of ours */
 #define MOST_MEMBERS (UINT32_C(4) << 20) /* 32 MiB, for lists of eight million */
-#define MEMBERS_AHEAD 24u /* enough to hide a cache miss */
 
 enum gb_status gb_path_init(struct gb_path *path) {
   *path = (struct gb_path){.members = gb_os_alloc(FIRST_MEMBERS * sizeof *path->members),
@@ -36,15 +38,12 @@ void gb_path_grow(struct gb_path *path) {
 }
 
 void gb_path_hint(const struct gb_path *path, size_t at) {
-  if (at + MEMBERS_AHEAD >= path->count)
-    return;
-  /* A header may lie in two cache lines. */
-  __builtin_prefetch((const void *)(path->members[at + MEMBERS_AHEAD] + GB_CHUNK_SIZE));
-  __builtin_prefetch((const void *)(path->members[at + MEMBERS_AHEAD] + GB_CHUNK_BK));
+  if (at + MEMBERS_AHEAD < path->count)
+    gb_chunk_prefetch(path->members[at + MEMBERS_AHEAD]);
 }
 
 bool gb_path_pass(struct gb_path *path, size_t at, uintptr_t chunk, bool *full) {
-  if (at < path->count && path->members[at] == chunk)
+  if (at < path->count && (path->members[at] & ~CLOSED) == chunk)
     return at < path->done;
   if (at >= path->capacity) {
     *full = true;
@@ -55,4 +54,13 @@ bool gb_path_pass(struct gb_path *path, size_t at, uintptr_t chunk, bool *full) 
   if (path->done > at)
     path->done = at;
   return false;
+}
+
+void gb_path_close(struct gb_path *path, size_t at) {
+  if (at < path->count)
+    path->members[at] |= CLOSED;
+}
+
+bool gb_path_is_closed(const struct gb_path *path, size_t at) {
+  return at < path->count && (path->members[at] & CLOSED) != 0;
 }

@@ -39,4 +39,8 @@ void gb_path_hint(const struct gb_path *path, size_t at);
  * visited from now on. *full if there is no more room. */
 bool gb_path_pass(struct gb_path *path, size_t at, uintptr_t chunk, bool *full);
 
+/* Of the member at place `at`, passed just now: nothing is left to be done behind it in memory. */
+void gb_path_close(struct gb_path *path, size_t at);
+bool gb_path_is_closed(const struct gb_path *path, size_t at);
+
 #endif

@@ -4,11 +4,12 @@
 
 #include "base/align.h"
 #include "base/clock.h"
+#include "heap/neighbour.h"
 
 #define MEMBERS_A_CHECK 32u /* visited between two looks at the clock and at the lock's word */
 /* Holds in a row that may get nowhere: each is allowed to walk twice as long, as long as nobody waits. */
 #define MOST_STUCK 4u
-#define WALK_SHARE 4u /* a hold may last so many times as long as finding the way took */
+#define WALK_SHARE 3u /* a hold may last so many times as long as finding the way took */
 
 static void forget(struct gb_reach *reach) {
   gb_path_forget(&reach->paths[0]);
@@ -23,6 +24,14 @@ static struct gb_path *path_of(const struct gb_reach *reach) {
 }
 
 #define NO_TOP SIZE_MAX
+/* So far behind a chunk is looked for wanted pages: the next hold has to step over it once more, but has to pass the
+ * more members the less that is. A few hundred members, evenly strewn, then see all of the arena. */
+#define REACHES_AN_ARENA 256u
+#define REACH_LEAST_BYTES (UINT64_C(256) << 10)
+#define REACH_MOST_BYTES (UINT64_C(4) << 20)
+/* Chunks stepped over in memory, until lists are better: small live ones may lie between. */
+#define MOST_STEPS 8192u
+#define STEPS_A_PAGE 32u
 /* Locked spans met in one release, after which the whole arena is taken for locked. */
 #define MOST_LOCKED 64u
 
@@ -63,29 +72,32 @@ static void extend(struct hold *hold, uint64_t now) {
   hold->end_ns = hold->begin_ns + length;
 }
 
-/* The first `bytes` of the batch are released. */
-static void take_out(struct hold *hold, uint64_t bytes) {
-  for (size_t i = 0; bytes > 0; ++i) {
+/* The first `bytes` of the batch were released; the rest is wanted again. But if the kernel called the span behind
+ * them `locked`, that one is not. */
+static void settle_batch(struct hold *hold, uint64_t bytes, bool locked) {
+  struct gb_reach *reach = hold->reach;
+  for (size_t i = 0; i < hold->count; ++i) {
     const struct gb_span *span = &hold->spans[i];
-    const uint64_t here = span->end - span->start < bytes ? span->end - span->start : bytes;
-    gb_free_pages_remove(hold->reach->wanted, span->start, span->start + here);
-    hold->reach->left -= here;
+    const uint64_t length = span->end - span->start;
+    const uint64_t here = length < bytes ? length : bytes;
     *(i < hold->top_from ? &hold->result->bytes : &hold->result->top_bytes) += here;
+    reach->left -= here;
     bytes -= here;
+    if (here == length)
+      continue;
+    if (locked) {
+      locked = false;
+      reach->left -= length - here;
+      ++reach->locked;
+    } else {
+      /* Its blocks exist, so this allocates nothing. */
+      (void)gb_free_pages_add(reach->wanted, span->start + here, span->end);
+    }
   }
-}
-
-/* The span behind the first `bytes` of the batch is locked memory: not wanted any more. */
-static void spare(struct hold *hold, uint64_t bytes) {
-  size_t i = 0;
-  for (; i < hold->count && bytes >= hold->spans[i].end - hold->spans[i].start; ++i)
-    bytes -= hold->spans[i].end - hold->spans[i].start;
-  if (i == hold->count)
-    return;
-  const uintptr_t start = hold->spans[i].start + bytes;
-  gb_free_pages_remove(hold->reach->wanted, start, hold->spans[i].end);
-  hold->reach->left -= hold->spans[i].end - start;
-  ++hold->reach->locked;
+  hold->count = 0;
+  hold->bytes = 0;
+  if (hold->top_from != NO_TOP)
+    hold->top_from = 0;
 }
 
 /* Nothing is in the batch: whatever was before this member has been dealt with. */
@@ -106,17 +118,11 @@ static enum gb_status flush(struct hold *hold) {
   const uint64_t after = gb_now_ns();
   if (status == GB_OK)
     gb_batch_learn(hold->reach->batch, (uint32_t)hold->count, hold->bytes, after - before);
-  take_out(hold, released.bytes);
-  if (status == GB_LOCKED)
-    spare(hold, released.bytes);
+  settle_batch(hold, released.bytes, status == GB_LOCKED);
   hold->result->calls += released.calls;
   hold->result->failures += released.failures;
   if (released.failures != 0)
     hold->result->error = released.error;
-  hold->count = 0;
-  hold->bytes = 0;
-  if (hold->top_from != NO_TOP)
-    hold->top_from = 0;
   if (status == GB_LOCKED && hold->reach->locked < MOST_LOCKED)
     return GB_MORE; /* some of it: the rest goes in the next hold */
   if (status != GB_OK)
@@ -141,6 +147,7 @@ static enum gb_status release_wanted(struct hold *hold, uintptr_t start, uintptr
     if (run.end - run.start > room)
       run.end = run.start + room;
     hold->spans[hold->count++] = run;
+    gb_free_pages_remove(hold->reach->wanted, run.start, run.end); /* it may be met once more */
     hold->bytes += run.end - run.start;
     start = run.end;
   }
@@ -155,6 +162,60 @@ static bool walked_enough(const struct hold *hold) {
   const uint64_t walked = now - hold->begin_ns;
   return walked >= hold->options->walk_ns << hold->reach->stuck ||
          (walked >= hold->options->pause_ns && is_awaited(hold->reach->arena));
+}
+
+/* Where the main arena is not contiguous, other memory lies between its parts. */
+static bool may_step(const struct hold *hold) {
+  const struct gb_reach *reach = hold->reach;
+  return (!reach->is_main || hold->look.contiguous) &&
+         reach->steps <= MOST_STEPS + STEPS_A_PAGE * reach->stepped_pages;
+}
+
+/* True if something is wanted within reach. */
+static bool is_wanted_behind(const struct hold *hold, const struct gb_range *range, uintptr_t at,
+                             struct gb_span *run) {
+  uint64_t bytes = hold->look.system_bytes / REACHES_AN_ARENA;
+  if (bytes < REACH_LEAST_BYTES)
+    bytes = REACH_LEAST_BYTES;
+  if (bytes > REACH_MOST_BYTES)
+    bytes = REACH_MOST_BYTES;
+  const uintptr_t end = gb_align_down(range->end - at > bytes ? at + bytes : range->end, hold->page);
+  return gb_free_pages_next(hold->reach->wanted, gb_align_down(at, hold->page), end, run);
+}
+
+/* R2: on from a member, through memory, as long as something is wanted near. *done: nothing is left to do here. */
+static enum gb_status release_behind(struct hold *hold, const struct gb_range *range, uintptr_t at,
+                                     bool *done) {
+  struct gb_reach *reach = hold->reach;
+  struct gb_span run = {0};
+  *done = true;
+  for (unsigned steps = 1;; ++steps) {
+    if (at > run.start && !is_wanted_behind(hold, range, at, &run))
+      return GB_OK;
+    uint64_t size;
+    const enum gb_neighbour neighbour = gb_neighbour_at(reach->looker, reach->arena, range, at, &size);
+    ++reach->steps;
+    if (neighbour == GB_NEIGHBOUR_END || !may_step(hold))
+      return GB_OK;
+    uintptr_t start;
+    uintptr_t end;
+    gb_interior(at, size, hold->page, &start, &end);
+    if (neighbour == GB_NEIGHBOUR_FREE && start < end) {
+      const uint64_t before = reach->left - hold->bytes;
+      const enum gb_status status = release_wanted(hold, start, end);
+      if (status != GB_OK) {
+        *done = false;
+        return status;
+      }
+      reach->stepped_pages += (before - (reach->left - hold->bytes)) / hold->page;
+    }
+    at += size;
+    if (steps % MEMBERS_A_CHECK == 0 && walked_enough(hold)) {
+      *done = false;
+      const enum gb_status status = flush(hold);
+      return status == GB_OK ? GB_MORE : status;
+    }
+  }
 }
 
 /* R2, R3: from the head of a bin to its end, or, backwards, from its end to the head. */
@@ -204,6 +265,16 @@ static enum gb_status walk_bin(struct hold *hold, unsigned bin) {
       if (status != GB_OK)
         return status;
     }
+    if (may_step(hold) && !gb_path_is_closed(path, at)) {
+      bool done;
+      const enum gb_status status = release_behind(hold, range, chunk + size, &done);
+      if (done)
+        gb_path_close(path, at);
+      if (status != GB_OK)
+        return status;
+    }
+    if (reach->left == hold->bytes)
+      return GB_OK;
     previous = chunk;
     chunk = gb_load(chunk + next_link);
   }
@@ -262,6 +333,10 @@ static enum gb_status release_lists(struct hold *hold) {
     if (reach->left == hold->bytes)
       return flush(hold); /* nothing else is wanted */
     next_bin(reach, first_of_pages);
+    if (gb_now_ns() >= hold->end_ns) { /* nothing has to be passed once more */
+      status = flush(hold);
+      return status == GB_OK ? GB_MORE : status;
+    }
   }
   return release_top(hold);
 }
@@ -274,6 +349,8 @@ void gb_reach_begin(struct gb_reach *reach, uintptr_t arena, bool is_main, struc
   reach->bin = GB_BIN_UNSORTED;
   reach->unreached = 0;
   reach->locked = 0;
+  reach->steps = 0;
+  reach->stepped_pages = 0;
   forget(reach);
 }
 
@@ -293,6 +370,7 @@ enum gb_status gb_reach_release(struct gb_reach *reach, const struct gb_reach_op
   now.begin_ns = gb_now_ns();
   now.end_ns = now.begin_ns + options->pause_ns;
   const enum gb_status status = release_lists(&now);
+  settle_batch(&now, 0, false); /* what a doubt left in it */
   hold->awaited = gb_arena_unlock(reach->arena);
   hold->hold_ns = gb_now_ns() - now.begin_ns;
   hold->held = true;

@@ -1,8 +1,10 @@
-/* Releasing the pages of free chunks, each reached from its list's head within the hold.
+/* Releasing the pages of free chunks, each reached from a list's head within the hold.
  *
  * Problem: what we know of a chunk from an earlier hold is worth nothing: it may have been taken,
  * merged, or be inside a live block by now whose bytes look like it. But finding the way to it
- * again is a walk along its list, a cache miss a member, and a list may have 65,536.
+ * again is a walk along its list, a cache miss a member, and a list may have 65,536. So from a member that was
+ * reached, those near it in memory are reached, too: then a few hundred members lead to all of a list in
+ * random order, and each hold passes a short way.
  *
  * The argument why only free pages are released:
  *
@@ -13,13 +15,16 @@
  *   R2. A chunk is reached only by links: the list head lies in the arena; the head names its first
  *       member; a member's links are glibc's words, since it is a free chunk; so what they name is a
  *       free chunk. By induction every chunk reached is one, whatever bytes programs write
- *       elsewhere. Nothing that was kept from another hold takes part in this.
+ *       elsewhere. Or it is reached from such a chunk through memory (neighbour.h): the chunk behind
+ *       a chunk begins where that ends, by glibc's words, and counts as free only if the one behind it says so and
+ *       it is linked into a list. Nothing that was kept from another hold takes part in either.
  *
  *   R3. Each step is checked all the same, so that a heap that the program has corrupted stops us: the member
  *       lies in a range of the arena (C2), links back to the one before it, has a size that fits
  *       its range and its bin, and, before its pages are released, the chunk behind it says that it
  *       is free and how large it is. The sizes may not add up to more than system_mem, so the walk
- *       ends. What fails releases nothing more of this arena.
+ *       ends. What fails releases nothing more of this arena. (Through memory it ends the way, no more: there
+ *       the headers of live chunks are read, which a program may have overwritten and not noticed.)
  *
  *   R4. Released is only [align_up(chunk + 48), align_down(chunk + size)): behind everything that malloc keeps in a
  *       free chunk (fd_nextsize and bk_nextsize at most), before the next chunk's header; and of top
@@ -35,7 +40,7 @@
  *
  *   R7. A hold lets nobody wait for longer than `pause`, and one batch: after each batch, and every few
  *       members, the lock's word says whether somebody waits, and then the hold ends. If nobody does, it
- *       ends when `pause` is over, or, where finding the way took long, when four times
+ *       ends when `pause` is over, or, where finding the way took long, when three times
  *       that has gone by (at most `longest`): else a long list would cost more to walk than to
  *       release. Where no page to release is met for `walk`, it ends too; if that leads nowhere, the
  *       next ones may walk for up to 16 times as long.
@@ -71,6 +76,8 @@ struct gb_reach {
   bool backwards; /* the next hold walks the list from its end */
   size_t deepest; /* members that holds without a release got to know */
   unsigned stuck; /* holds on this list that neither released anything nor got any deeper */
+  uint64_t steps; /* from chunk to chunk in memory */
+  uint64_t stepped_pages; /* met by them, and wanted */
   uint32_t unreached; /* lists given up */
   uint32_t locked; /* spans that the kernel calls locked */
 };

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include "base/bits.h"
@@ -171,6 +172,23 @@ enum gb_status gb_os_residency_open(struct gb_residency *residency, enum gb_resi
   void *page = gb_os_alloc(gb_os_page_size()); /* trying a source takes a page of ours */
   gb_os_free(page, gb_os_page_size());
   return page == NULL ? GB_NO_MEMORY : GB_NO_RESIDENCY;
+}
+
+static bool anything_is_swapped(void) {
+  struct sysinfo machine;
+  return sysinfo(&machine) != 0 || machine.freeswap != machine.totalswap;
+}
+
+enum gb_status gb_os_residency_open_fast(struct gb_residency *residency, enum gb_residency_source first) {
+  const enum gb_status status = gb_os_residency_open(residency, first);
+  if (status != GB_OK || residency->source != GB_RESIDENCY_PAGEMAP || anything_is_swapped())
+    return status;
+  struct gb_residency fast;
+  if (gb_os_residency_open(&fast, GB_RESIDENCY_MINCORE) == GB_OK) {
+    gb_os_residency_close(residency);
+    *residency = fast;
+  }
+  return GB_OK;
 }
 
 void gb_os_residency_close(struct gb_residency *residency) {

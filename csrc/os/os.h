@@ -107,6 +107,9 @@ struct gb_residency {
 /* Opens the first source at or after `first` that answers for a page of ours.
  * GB_NO_RESIDENCY if none does. */
 enum gb_status gb_os_residency_open(struct gb_residency *residency, enum gb_residency_source first);
+/* The same, but mincore before pagemap, which looks at each page's own record and so takes thirty times as long, as
+ * long as nothing of the whole machine is in swap. */
+enum gb_status gb_os_residency_open_fast(struct gb_residency *residency, enum gb_residency_source first);
 void gb_os_residency_close(struct gb_residency *residency);
 
 /* "PAGEMAP_SCAN", "pagemap", "mincore", "none". */
@@ -264,8 +267,9 @@ void gb_os_sandbox_begin_again(struct gb_sandbox *sandbox);
 /* As gb_os_sandbox_check, but opens nothing where none is open. */
 enum gb_status gb_os_sandbox_glance(struct gb_sandbox *sandbox);
 
-/* GB_OK: as it was at the beginning. GB_NO_PROC: nothing was added, but the file cannot be opened. GB_SANDBOX: something was added, or it cannot be known any more: make
- * no system call but madvise and futex from now on. */
+/* GB_OK: as it was at the beginning. GB_NO_PROC: nothing was added, but the file cannot be opened.
+ * GB_SANDBOX: something was added, or it cannot be known any more: make no system call but madvise and
+ * futex from now on. */
 enum gb_status gb_os_sandbox_check(struct gb_sandbox *sandbox);
 
 /* True if a mapping of this process lies under userfaultfd (VmFlags of smaps: um, uw). Costs

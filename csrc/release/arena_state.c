@@ -3,7 +3,12 @@
 /* Looks at an arena that is at work take at most the 40th part of the time, whatever the budget. */
 #define TIMES_LOOK_COST 40u
 #define MOST_FAILED_LOOKS 6u /* the last one 32 ages after the one before */
+/* An arena at work: less is not worth the locks; it is more the next time, or all of it once the arena is
+ * quiet. */
 #define LITTLE_BYTES (UINT64_C(1) << 20)
+/* Runs that are shorter than this on average are put off, for so many looks at most. */
+#define SMALL_RUN_BYTES (UINT64_C(32) << 10)
+#define MOST_PUT_OFF 8u
 
 enum gb_status gb_arena_state_init(struct gb_arena_state *state, uintptr_t address, bool is_main,
                                    uint64_t age_ns) {
@@ -39,8 +44,9 @@ uint64_t gb_arena_fingerprint(const struct gb_layout *layout, uintptr_t arena) {
 }
 
 enum gb_arena_turn gb_arena_turn(struct gb_arena_state *state, uint64_t fingerprint, uint64_t now_ns) {
-  const bool first = !state->known;
-  if (fingerprint != state->fingerprint || first) {
+  if (!state->known)
+    state->known_since_ns = now_ns;
+  if (fingerprint != state->fingerprint || !state->known) {
     state->known = true;
     state->fingerprint = fingerprint;
     state->quiet_since_ns = now_ns;
@@ -54,8 +60,10 @@ enum gb_arena_turn gb_arena_turn(struct gb_arena_state *state, uint64_t fingerpr
   if (now_ns - state->quiet_since_ns >= state->age.base_ns)
     return GB_TURN_QUIET;
   const uint64_t dear = state->look_cost_ns * TIMES_LOOK_COST;
-  const uint64_t due = state->before_ns + (state->age.now_ns > dear ? state->age.now_ns : dear);
-  return state->before_ns == 0 || now_ns >= due ? GB_TURN_OLD : GB_TURN_WAIT;
+  /* Also the first look, which releases nothing, is not due at once: the arena may fall quiet before. */
+  const uint64_t since = state->before_ns == 0 ? state->known_since_ns : state->before_ns;
+  const uint64_t due = since + (state->age.now_ns > dear ? state->age.now_ns : dear);
+  return now_ns >= due ? GB_TURN_OLD : GB_TURN_WAIT;
 }
 
 void gb_arena_state_looked(struct gb_arena_state *state, bool succeeded, uint64_t now_ns) {
@@ -74,6 +82,16 @@ static void swap(struct gb_free_pages *left, struct gb_free_pages *right) {
   *right = kept;
 }
 
+/* Of an arena at work: whether `wanted` is worth releasing now. */
+static bool is_worth_it(struct gb_arena_state *state) {
+  const uint64_t bytes = gb_free_pages_bytes(&state->wanted);
+  if (bytes < LITTLE_BYTES)
+    return false;
+  const bool small = bytes / gb_free_pages_runs(&state->wanted) < SMALL_RUN_BYTES;
+  state->put_off = small && state->put_off < MOST_PUT_OFF ? state->put_off + 1 : 0;
+  return state->put_off == 0;
+}
+
 enum gb_status gb_arena_state_seen(struct gb_arena_state *state, struct gb_free_pages *seen,
                                    enum gb_arena_turn turn, bool all, uint64_t now_ns) {
   enum gb_status status = GB_OK;
@@ -85,13 +103,12 @@ enum gb_status gb_arena_state_seen(struct gb_arena_state *state, struct gb_free_
     status = gb_free_pages_unite(&state->before, seen);
     swap(&state->wanted, seen);
     state->quiet_done = turn == GB_TURN_QUIET;
+    state->put_off = 0;
   } else {
     if (state->before_ns != 0) {
       status = gb_free_pages_unite(&state->wanted, seen);
       gb_free_pages_intersect(&state->wanted, &state->before);
-      /* An arena at work: a little now is not worth the locks; it is more the next time, or all of it
-       * once the arena is quiet. */
-      if (gb_free_pages_bytes(&state->wanted) < LITTLE_BYTES)
+      if (!is_worth_it(state))
         gb_free_pages_clear(&state->wanted);
     }
     swap(&state->before, seen);

@@ -6,7 +6,9 @@
  *
  *   quiet  the arena's own fields have not changed for the basic age: everything that is free in it now
  *          has been free for as long. One look, each time it falls quiet.
- *   old    the arena is at work: pages that two looks, `age` apart, both saw free and in memory.
+ *   old    the arena is at work: pages that two looks, `age` apart, both saw free and in memory. Where most
+ *          stand alone, several looks later: each then costs as much as a large run, is
+ *          soon taken again, and its neighbours may be free by then, too.
  *
  * Owner: the engine's thread.
  */
@@ -22,10 +24,12 @@ struct gb_arena_state {
   bool is_main;
   bool in_use; /* the sets below exist */
   bool known; /* the fingerprint was taken */
+  uint64_t known_since_ns;
   uint64_t fingerprint; /* of the arena's fields */
   uint64_t quiet_since_ns;
   bool quiet_done; /* it was released since it fell quiet */
   uint64_t before_ns; /* when `before` was taken; 0: never */
+  unsigned put_off; /* looks in a row that found old pages, but only small runs of them */
   struct gb_age age;
   uint64_t look_cost_ns; /* CPU time of the last look: one that is dear is not repeated so soon */
   unsigned failed_looks; /* in a row, since it changed last */

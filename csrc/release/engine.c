@@ -29,7 +29,8 @@ static struct gb_engine {
   int free_signal; /* for the thread to wait for */
   struct gb_waiter waiter;
   struct gb_stats *stats;
-  struct gb_pass pass; /* of the thread */
+  struct gb_budget budget; /* of the thread, as is the pass */
+  struct gb_pass pass;
 } engine;
 
 /* ---- the lock, and forks --------------------------------------------------------------- */
@@ -144,51 +145,66 @@ static void sit_out_sandbox(void) {
 static void trim_once(void) {
   const uint64_t cpu = gb_thread_cpu_ns();
   gb_trim(engine.stats);
-  gb_budget_charge(&engine.pass.budget, gb_now_ns(), gb_thread_cpu_ns() - cpu);
+  gb_budget_charge(&engine.budget, gb_now_ns(), gb_thread_cpu_ns() - cpu);
 }
 
-static enum gb_status open_pass(bool plain) {
-  enum gb_status status =
-      gb_pass_open(&engine.pass, &engine.config, engine.stats, &engine.stop, &engine.location, plain);
+/* What the thread knows from one turn to the next. */
+struct turn {
+  struct gb_pace pace;
+  struct gb_usage seen; /* at the last pass */
+  bool open; /* engine.pass can be used */
+  bool waiting; /* something has to be looked at again */
+  bool first;
+  uint64_t nap_ns;
+};
+
+static enum gb_status open_pass(void) {
+  gb_pass_close(&engine.pass);
+  const enum gb_status status = gb_pass_open(&engine.pass);
   if (status == GB_OK && !engine.early && !engine.config.keep_fastbins)
     gb_fastbins_empty(&engine.pass);
   return status;
 }
 
-struct turn {
-  struct gb_pace pace;
-  struct gb_usage seen; /* at the last pass */
-  enum gb_status status; /* of the last pass, or why none can be */
-  bool open; /* engine.pass can be used */
-  bool plain;
-  bool waiting; /* something has to be looked at again */
-  uint64_t nap_ns;
-};
-
-static void run_pass(struct turn *turn, bool all, uint64_t *bytes) {
+/* Returns the bytes that came back. */
+static uint64_t run_pass(struct turn *turn, bool all) {
   struct gb_pass_result result = {0};
+  enum gb_status status = GB_OK;
   if (!turn->open) {
-    gb_pass_close(&engine.pass);
-    turn->status = open_pass(turn->plain);
-    turn->open = turn->status == GB_OK;
+    status = open_pass();
+    turn->open = status == GB_OK;
   }
   if (turn->open)
-    turn->status = gb_pass_run(&engine.pass, all, &result);
-  publish_state(turn->status == GB_OK ? GB_ENGINE_RUNS : GB_ENGINE_REFUSES, turn->status);
+    status = gb_pass_run(&engine.pass, all, &result);
+  publish_state(status == GB_OK ? GB_ENGINE_RUNS : GB_ENGINE_REFUSES, status);
   turn->waiting = result.waiting;
-  *bytes = result.bytes;
-  if (turn->status == GB_OK) {
+  if (status == GB_OK) {
     turn->nap_ns = gb_pace_next(&turn->pace, result.changed, result.waiting);
-    const uint64_t budget = gb_budget_wait(&engine.pass.budget, gb_now_ns());
-    if (budget > turn->nap_ns)
-      turn->nap_ns = budget;
+  } else if (gb_trim_may_help(status)) {
+    turn->nap_ns = engine.config.every_ns;
+    trim_once();
   } else {
     turn->nap_ns = RETRY_NS;
-    if (gb_trim_may_help(turn->status)) {
-      turn->nap_ns = engine.config.every_ns;
-      trim_once();
-    }
   }
+  const uint64_t budget = gb_budget_wait(&engine.budget, gb_now_ns());
+  if (budget > turn->nap_ns)
+    turn->nap_ns = budget;
+  return result.bytes;
+}
+
+static uint64_t run_policy(struct turn *turn, bool asked) {
+  if (engine.config.policy != GB_POLICY_TRIM)
+    return run_pass(turn, asked);
+  uint64_t bytes = 0;
+  if (asked)
+    bytes = run_pass(turn, true);
+  else
+    publish_state(GB_ENGINE_RUNS, GB_OK);
+  if (!asked && !turn->first) /* the timer begins at the start */
+    trim_once();
+  turn->nap_ns = engine.config.every_ns;
+  turn->waiting = false;
+  return bytes;
 }
 
 /* The difference of two clocks that are read one after the other can fall by a microsecond. */
@@ -196,62 +212,72 @@ static uint64_t grown(uint64_t now, uint64_t before) {
   return now > before ? now - before : 0;
 }
 
+/* Does what is to be done now, and sleeps until there may be something again. */
+static void take_turn(struct turn *turn) {
+  const uint64_t begin = gb_now_ns();
+  const uint32_t wanted = __atomic_load_n(&engine.stats->wanted, __ATOMIC_ACQUIRE);
+  const bool asked = wanted != engine.stats->answered;
+  struct gb_usage usage;
+  gb_os_usage(&usage);
+  const bool active =
+      gb_pace_is_active(grown(usage.cpu_ns, turn->seen.cpu_ns), grown(usage.faults, turn->seen.faults));
+  if (asked || active || turn->waiting || turn->first) {
+    turn->seen = usage;
+    const uint64_t bytes = run_policy(turn, asked);
+    turn->first = false;
+    if (asked)
+      answer(wanted, bytes, begin);
+    wait_for_work(turn->nap_ns, 0);
+  } else if (engine.waiter.has_timer) {
+    wait_for_work(GB_PACE_SETTLED_NS, GB_PACE_ACTIVE_CPU_NS);
+  } else {
+    wait_for_work(GB_PACE_SLOWEST_NS, 0);
+  }
+}
+
+static void begin(struct turn *turn) {
+  struct gb_stats *stats = engine.stats;
+  const bool plain = engine.sandbox.mode > 0;
+  /* Descriptors of our own: the program can neither close nor reuse them, nor find them in its way. */
+  if (!plain && gb_os_descriptors_unshare())
+    gb_os_sandbox_forget_file(&engine.sandbox);
+  gb_os_thread_name("giveback");
+  *turn = (struct turn){.first = true};
+  gb_pace_begin(&turn->pace, engine.config.age_ns);
+  gb_budget_begin(&engine.budget, engine.config.cpu_ppm, gb_now_ns());
+  engine.pass = (struct gb_pass){
+      .config = &engine.config,
+      .stats = stats,
+      .budget = &engine.budget,
+      .stop = &engine.stop,
+      .plain = plain,
+      .location = engine.location,
+  };
+  __atomic_store_n(&stats->thread, gb_os_thread_id(), __ATOMIC_RELAXED);
+  gb_os_waiter_open(&engine.waiter, plain ? 0 : engine.free_signal);
+  __atomic_store_n(&stats->wake_signal, (uint32_t)engine.waiter.signal, __ATOMIC_RELEASE);
+}
+
 static void *run(void *unused) {
   (void)unused;
   struct gb_stats *stats = engine.stats;
-  struct turn turn = {.plain = engine.sandbox.mode > 0};
-  /* Descriptors of our own: the program can neither close nor reuse them, nor find them in its way. */
-  if (!turn.plain && gb_os_descriptors_unshare())
-    gb_os_sandbox_forget_file(&engine.sandbox);
-  gb_os_thread_name("giveback");
-  gb_pace_begin(&turn.pace, engine.config.age_ns);
-  gb_budget_begin(&engine.pass.budget, engine.config.cpu_ppm, gb_now_ns());
-  __atomic_store_n(&stats->thread, gb_os_thread_id(), __ATOMIC_RELAXED);
-  gb_os_waiter_open(&engine.waiter, turn.plain ? 0 : engine.free_signal);
-  __atomic_store_n(&stats->wake_signal, (uint32_t)engine.waiter.signal, __ATOMIC_RELEASE);
-  const bool trims = engine.config.policy == GB_POLICY_TRIM;
-  bool first = true;
-  while (!shall_stop()) {
+  struct turn turn;
+  begin(&turn);
+  for (;;) {
     const enum gb_status surroundings = gb_os_sandbox_check(&engine.sandbox);
     if (surroundings == GB_SANDBOX) {
       sit_out_sandbox();
       return NULL; /* leaving everything as it is: no system call that is not needed */
     }
-    if (surroundings != GB_OK) {
-      publish_state(GB_ENGINE_REFUSES, surroundings);
-      answer(__atomic_load_n(&stats->wanted, __ATOMIC_ACQUIRE), 0, gb_now_ns());
-      wait_for_work(RETRY_NS, 0);
+    if (shall_stop())
+      break;
+    if (surroundings == GB_OK) {
+      take_turn(&turn);
       continue;
     }
-    const uint64_t begin = gb_now_ns();
-    const uint32_t wanted = __atomic_load_n(&stats->wanted, __ATOMIC_ACQUIRE);
-    const bool asked = wanted != stats->answered;
-    struct gb_usage usage;
-    gb_os_usage(&usage);
-    const bool active =
-        gb_pace_is_active(grown(usage.cpu_ns, turn.seen.cpu_ns), grown(usage.faults, turn.seen.faults));
-    uint64_t bytes = 0;
-    if (asked || active || turn.waiting || first) {
-      turn.seen = usage;
-      if (trims && !asked && !first)
-        trim_once();
-      else if (!trims || asked)
-        run_pass(&turn, asked, &bytes);
-      if (trims) {
-        if (!asked)
-          publish_state(GB_ENGINE_RUNS, GB_OK);
-        turn.nap_ns = engine.config.every_ns;
-        turn.waiting = false;
-      }
-      first = false;
-      if (asked)
-        answer(wanted, bytes, begin);
-      wait_for_work(turn.nap_ns, 0);
-    } else if (engine.waiter.has_timer) {
-      wait_for_work(GB_PACE_SETTLED_NS, GB_PACE_ACTIVE_CPU_NS);
-    } else {
-      wait_for_work(GB_PACE_SLOWEST_NS, 0);
-    }
+    publish_state(GB_ENGINE_REFUSES, surroundings);
+    answer(__atomic_load_n(&stats->wanted, __ATOMIC_ACQUIRE), 0, gb_now_ns());
+    wait_for_work(RETRY_NS, 0);
   }
   gb_pass_close(&engine.pass);
   gb_os_waiter_close(&engine.waiter);
@@ -263,10 +289,10 @@ static void *run(void *unused) {
 
 static void wake_thread(void) {
   struct gb_stats *stats = engine.stats;
-  const struct gb_waiter waiter = {
-      .signal = (int)__atomic_load_n(&stats->wake_signal, __ATOMIC_ACQUIRE),
-      .has_timer = __atomic_load_n(&stats->wake_signal, __ATOMIC_RELAXED) != 0,
-  };
+  /* Under a filter that was set since, the signal could end the process: then the thread notices by itself. */
+  const bool signals = gb_os_sandbox_glance(&engine.sandbox) == GB_OK;
+  const int number = signals ? (int)__atomic_load_n(&stats->wake_signal, __ATOMIC_ACQUIRE) : 0;
+  const struct gb_waiter waiter = {.signal = number, .has_timer = number != 0};
   gb_os_wake(&waiter, __atomic_load_n(&stats->thread, __ATOMIC_RELAXED), &stats->wanted);
 }
 

@@ -5,9 +5,9 @@
 #define ASK_EVERY_NS UINT64_C(60000000000)
 
 bool gb_is_device_memory(const char *path) {
-  static const char *const libraries[] = {
-      "libibverbs.so", "libucm.so",  "libucp.so",  "libuct.so",    "libmpi.so", "libmpi_",
-      "libfabric.so",  "libmlx5.so", "libmlx4.so", "librdmacm.so", NULL};
+  static const char *const libraries[] = {"libibverbs.so", "librdmacm.so", "libmlx5.so", "libmlx4.so",
+                                          "libucm.so",     "libucp.so",    "libuct.so",  "libfabric.so",
+                                          "libmpi.so",     "libmpi_",      "libmpich",   NULL};
   if (strncmp(path, "/dev/infiniband", sizeof "/dev/infiniband" - 1) == 0)
     return true;
   const char *slash = strrchr(path, '/');

@@ -34,8 +34,8 @@ static enum gb_status verify(struct gb_pass *pass) {
   const struct gb_account_options options = {
       .hold_ns = pass->config->pause_ns,
       .patience_ns = LOOK_PATIENCE_NS,
-      .first_source = pass->residency.source,
       .location = &pass->location,
+      .without_pages = true,
       .without_malloc = true,
   };
   struct gb_comparison comparison;
@@ -47,39 +47,51 @@ static enum gb_status verify(struct gb_pass *pass) {
   return comparison.verdict == GB_VERDICT_DIFFERENT ? GB_DOUBT_FIGURES : GB_OK;
 }
 
-static enum gb_residency_source first_source(const struct gb_pass *pass) {
-  return pass->plain || pass->config->old_kernel ? GB_RESIDENCY_PAGEMAP : GB_RESIDENCY_SCAN;
+static enum gb_status open_residency(struct gb_pass *pass) {
+  if (pass->plain) /* a file, as others are read: mincore may not be expected */
+    return gb_os_residency_open(&pass->residency, GB_RESIDENCY_PAGEMAP);
+  return gb_os_residency_open_fast(&pass->residency,
+                                   pass->config->old_kernel ? GB_RESIDENCY_PAGEMAP : GB_RESIDENCY_SCAN);
 }
 
-enum gb_status gb_pass_open(struct gb_pass *pass, const struct gb_config *config, struct gb_stats *stats,
-                            const uint32_t *stop, const struct gb_location *location, bool plain) {
-  *pass = (struct gb_pass){
-      .config = config,
-      .stats = stats,
-      .stop = stop,
-      .plain = plain,
-      .location = *location,
-  };
-  gb_hazards_watch(&pass->hazards, &pass->maps);
-  gb_budget_begin(&pass->budget, config->cpu_ppm, gb_now_ns());
-  gb_batch_begin(&pass->batch, config->pause_ns * BATCH_SHARE_PERCENT / 100);
-  gb_os_release_open(&pass->release, plain || config->old_kernel);
-  gb_stats_set(&stats->kernel_path, pass->release.many ? 0 : 1);
-  enum gb_status status = gb_locate_check(&pass->location);
+/* The CPU time of this thread since it was `cpu_ns` went into searching; returns it. */
+static uint64_t charge_search(struct gb_pass *pass, uint64_t cpu_ns) {
+  const uint64_t used = gb_thread_cpu_ns() - cpu_ns;
+  gb_budget_charge(pass->budget, gb_now_ns(), used);
+  gb_stats_add(&pass->stats->search_cpu_ns, used);
+  return used;
+}
+
+static enum gb_status find_and_verify(struct gb_pass *pass) {
+  /* First, since it costs time for each resident page, which a program that starts has fewer of. */
+  enum gb_status status = gb_hazards_check(&pass->hazards, gb_now_ns());
+  if (status == GB_OK)
+    status = gb_locate_check(&pass->location);
   if (status == GB_OK)
     status = gb_find_glibc(&pass->location, false, &pass->maps, &pass->glibc);
-  if (status == GB_OK)
+  if (status == GB_OK) /* now with the libraries that were seen */
     status = gb_hazards_check(&pass->hazards, gb_now_ns());
   if (status == GB_OK)
-    status = gb_os_residency_open(&pass->residency, first_source(pass));
-  gb_stats_set(&stats->residency, pass->residency.source);
+    status = open_residency(pass);
+  gb_stats_set(&pass->stats->residency, pass->residency.source);
   if (status == GB_OK)
     status = verify(pass);
   gb_os_residency_close(&pass->residency);
+  return status;
+}
+
+enum gb_status gb_pass_open(struct gb_pass *pass) {
+  const uint64_t cpu = gb_thread_cpu_ns();
+  gb_hazards_watch(&pass->hazards, &pass->maps);
+  gb_batch_begin(&pass->batch, pass->config->pause_ns * BATCH_SHARE_PERCENT / 100);
+  gb_os_release_open(&pass->release, pass->plain || pass->config->old_kernel);
+  gb_stats_set(&pass->stats->kernel_path, pass->release.many ? 0 : 1);
+  enum gb_status status = find_and_verify(pass);
   if (status == GB_OK)
     status = gb_free_pages_init(&pass->seen);
   if (status == GB_OK)
     status = gb_looker_init(&pass->looker, &pass->glibc.layout, pass->glibc.heap_header, &pass->maps);
+  (void)charge_search(pass, cpu);
   return status;
 }
 
@@ -94,7 +106,14 @@ void gb_pass_close(struct gb_pass *pass) {
   gb_arena_list_free(&pass->list);
   gb_os_maps_free(&pass->maps);
   gb_os_residency_close(&pass->residency);
-  *pass = (struct gb_pass){0};
+  *pass = (struct gb_pass){
+      .config = pass->config,
+      .stats = pass->stats,
+      .budget = pass->budget,
+      .stop = pass->stop,
+      .plain = pass->plain,
+      .location = pass->location,
+  };
 }
 
 /* ---- arenas ------------------------------------------------------------------------- */
@@ -179,15 +198,15 @@ static enum gb_status look(struct gb_pass *pass, struct gb_arena_state *state) {
 
 static enum gb_status look_and_choose(struct gb_pass *pass, struct gb_arena_state *state,
                                       enum gb_arena_turn turn, bool all) {
-  uint64_t refaulted;
+  uint64_t refaulted = 0;
   enum gb_status status = look(pass, state);
   if (status == GB_OK)
     status = gb_arena_state_refaults(state, &pass->residency, &refaulted);
-  if (status != GB_OK)
-    return status;
   gb_stats_add(&pass->stats->refaulted_bytes, refaulted);
-  gb_budget_charge(&pass->budget, gb_now_ns(), refaulted / gb_os_page_size() * FAULT_NS);
-  return gb_arena_state_seen(state, &pass->seen, turn, all, gb_now_ns());
+  gb_budget_charge(pass->budget, gb_now_ns(), refaulted / gb_os_page_size() * FAULT_NS);
+  if (status == GB_OK)
+    status = gb_arena_state_seen(state, &pass->seen, turn, all, gb_now_ns());
+  return status;
 }
 
 static void publish_held(struct gb_pass *pass) {
@@ -211,7 +230,7 @@ static bool look_at_all(struct gb_pass *pass, bool all, struct gb_pass_result *r
     result->waiting |= turn != GB_TURN_SKIP;
     if ((turn == GB_TURN_SKIP || turn == GB_TURN_WAIT) && !all)
       continue;
-    if (gb_budget_wait(&pass->budget, now) != 0 && !all) {
+    if (gb_budget_wait(pass->budget, now) != 0 && !all) {
       gb_stats_add(&pass->stats->over_budget, 1);
       pass->next = number;
       finished = false;
@@ -223,11 +242,8 @@ static bool look_at_all(struct gb_pass *pass, bool all, struct gb_pass_result *r
       gb_stats_add(&pass->stats->busy, 1);
     else if (status != GB_OK)
       refuse(pass, status);
-    const uint64_t used = gb_thread_cpu_ns() - cpu;
-    cpu += used;
-    state->look_cost_ns = used;
-    gb_budget_charge(&pass->budget, gb_now_ns(), used);
-    gb_stats_add(&pass->stats->search_cpu_ns, used);
+    state->look_cost_ns = charge_search(pass, cpu);
+    cpu += state->look_cost_ns;
   }
   publish_held(pass);
   return finished;
@@ -317,6 +333,7 @@ static bool begin_release(struct gb_pass *pass, struct gb_arena_state *state) {
       .batch = &pass->batch,
       .paths = state->paths,
   };
+
   gb_reach_begin(&state->reach, state->address, state->is_main, &state->wanted);
   return true;
 }
@@ -352,18 +369,15 @@ static void release_all(struct gb_pass *pass, struct gb_pass_result *result) {
 enum gb_status gb_pass_run(struct gb_pass *pass, bool all, struct gb_pass_result *result) {
   *result = (struct gb_pass_result){0};
   const uint64_t cpu = gb_thread_cpu_ns();
-  const uint64_t now = gb_now_ns();
   pass->hazards.device_memory = false;
   enum gb_status status = gb_os_maps_read(&pass->maps);
   if (status == GB_OK)
-    status = gb_hazards_check(&pass->hazards, now);
+    status = gb_hazards_check(&pass->hazards, gb_now_ns());
   if (status == GB_OK)
-    status = gb_os_residency_open(&pass->residency, first_source(pass));
+    status = open_residency(pass);
   if (status == GB_OK)
     status = update_states(pass);
-  const uint64_t used = gb_thread_cpu_ns() - cpu;
-  gb_budget_charge(&pass->budget, now, used);
-  gb_stats_add(&pass->stats->search_cpu_ns, used);
+  (void)charge_search(pass, cpu);
   if (status == GB_OK) {
     gb_stats_add(&pass->stats->passes, 1);
     if (!look_at_all(pass, all, result))

@@ -19,6 +19,7 @@
 struct gb_pass {
   const struct gb_config *config;
   struct gb_stats *stats;
+  struct gb_budget *budget; /* outlives a pass that is opened anew */
   const uint32_t *stop; /* not 0: return soon */
   bool plain; /* under seccomp: only what is known to be allowed */
 
@@ -31,7 +32,6 @@ struct gb_pass {
   struct gb_residency residency;
   struct gb_release release;
   struct gb_batch batch;
-  struct gb_budget budget;
   struct gb_arena_state *states;
   size_t count;
   size_t capacity;
@@ -47,10 +47,11 @@ struct gb_pass_result {
   uint64_t bytes; /* returned */
 };
 
-/* `location` was found by gb_locate_provider. GB_OK, or why nothing may be touched: then gb_pass_close must follow all the same. Verifies the layout by
- * structure and, where that takes no long holds, against mallinfo. */
-enum gb_status gb_pass_open(struct gb_pass *pass, const struct gb_config *config, struct gb_stats *stats,
-                            const uint32_t *stop, const struct gb_location *location, bool plain);
+/* Verifies the layout by structure and, where that takes no long holds, against mallinfo; charges that to `budget`.
+ * pre: `pass` is closed, and its fields down to `location`, from gb_locate_provider, are filled in. GB_OK, or why
+ * nothing may be touched: then gb_pass_close must follow all the same. */
+enum gb_status gb_pass_open(struct gb_pass *pass);
+/* Its first fields, down to `location`, stay. */
 void gb_pass_close(struct gb_pass *pass);
 
 /* `all`: whatever is held, whatever its age. GB_OK; or GB_RDMA, GB_USERFAULTFD, GB_NO_*: nothing was

@@ -23,7 +23,6 @@ from .remote.objects import Allocator, find_allocator
 Verdict = Literal["good", "note", "bad"]
 
 # What keeps registered memory for a device and must hear of every release (openucx/ucx#3836).
-_RDMA = re.compile(r"lib(ibverbs|ucm|ucp|mpi|fabric|rdmacm)\b.*\.so")
 _PURGES = {
     "jemalloc": "set MALLOC_CONF=background_thread:true,dirty_decay_ms:1000 for jemalloc itself",
     "mimalloc": "set MIMALLOC_PURGE_DELAY=10 for mimalloc itself",
@@ -228,10 +227,9 @@ def _process_findings(pid: int, fields: dict[str, str]) -> list[Finding]:
     if huge and huge.group(1) not in ("0", "1"):
         findings.append(Finding("malloc huge pages", "bad", *_native.status_words(_native.HUGETLB)))
     mappings = process.read_maps(pid)
-    devices = sorted({Path(m.path).name for m in mappings if _RDMA.match(Path(m.path).name)})
     targets = process.descriptors(pid)
-    if any(target.startswith("/dev/infiniband") for target in targets):
-        devices.append("/dev/infiniband")
+    paths = [mapping.path for mapping in mappings] + targets
+    devices = sorted({Path(path).name for path in paths if _native.is_device_memory(path)})
     if devices:
         findings.append(
             Finding(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import numbers
 import os
 import threading
 import time
@@ -21,7 +22,13 @@ from pathlib import Path
 
 from . import _native
 from .engine_stats import Stats, from_raw
-from .errors import ConfigError, EngineError, ProcessError, from_status
+from .errors import (
+    ConfigError,
+    EngineError,
+    ProcessError,
+    ReleaseTimeoutError,
+    from_status,
+)
 from .remote import process
 
 _SLICE_NS = 50_000_000
@@ -75,10 +82,13 @@ def _inherited(preloaded: bool) -> str:
 
 
 def _one(key: str, value: object, factor: float, unit: str) -> str:
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+    # numpy's numbers are Real, too.
+    if isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value):
+        value = float(value)
         return f"{key}={value * factor:.6f}".rstrip("0").rstrip(".") + unit
-    # A comma would begin another setting.
-    if not isinstance(value, str) or not value or "," in value or "\0" in value:
+    # A comma would begin another setting; what is not printable ASCII is in none.
+    good = isinstance(value, str) and value.isascii() and value.isprintable()
+    if not good or not value or "," in str(value):
         raise ConfigError(f"{key} must be one value, not {value!r}")
     return f"{key}={value}"
 
@@ -206,21 +216,29 @@ def _request_of_own(end: float) -> tuple[int, Released]:
     _settings = kept
     if started not in (_native.OK, _native.RUNNING):
         return started, Released(0, 0)
-    try:
+    if started == _native.RUNNING:
         return _request(end)
+    try:
+        status, released = _request(end)
     finally:
-        if started == _native.OK:
-            _native.engine_stop()
+        _native.engine_stop()
+    if status == _native.TIMEOUT:
+        raise ReleaseTimeoutError(
+            "the time allowed was over before the release was; no engine is left to go on with it",
+            "allow more time, or start() an engine first",
+        )
+    return status, released
 
 
 def release(timeout: float | None = None) -> Released:
     """Release what is held now, whatever its age, within the pause budget, and wait for it.
 
     `timeout` is in seconds; None waits until it is done. Works also where no engine runs: then one
-    is started for this call, and stopped again. Ctrl-C ends the wait, not the release.
+    is started for this call, and stopped again. Ctrl-C ends the wait; an engine that runs goes on.
 
-    Raises ReleaseTimeoutError if it takes longer (it goes on), UnsupportedError where the engine
-    may not touch this process, EngineError if GIVEBACK says policy=off.
+    Raises ReleaseTimeoutError if it takes longer (where an engine runs, it goes on),
+    UnsupportedError where the engine may not touch this process, EngineError if GIVEBACK says
+    policy=off.
     """
     if timeout is not None and not timeout >= 0:
         raise ValueError(f"timeout is in seconds, 0 or more, not {timeout!r}")

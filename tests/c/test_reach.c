@@ -51,6 +51,11 @@ static void scene_ready(struct scene *scene, bool old_kernel) {
   gb_reach_begin(&scene->reach, scene->image.arena, false, &scene->wanted);
 }
 
+/* As where stepping through memory found too little. */
+static void only_by_lists(struct scene *scene) {
+  scene->reach.steps = UINT64_MAX / 2;
+}
+
 static void scene_end(struct scene *scene) {
   CHECK_EQUAL(gb_load_half(scene->image.arena), 0); /* the lock is free, whatever happened */
   gb_looker_free(&scene->looker);
@@ -181,8 +186,10 @@ static void a_forged_member_is_not_released(void) {
     (void)live(&scene.image, 32);
     image_finish(&scene.image);
     scene_ready(&scene, false);
+    only_by_lists(&scene); /* so that there is a path */
     for (unsigned i = 0; i < 1000 && scene.paths[0].count <= LAST; ++i)
       CHECK_EQUAL(hold_once(&scene, 1), GB_MORE);
+    scene.reach.steps = 0;
     CHECK(scene.paths[0].count > LAST && scene.paths[0].count < HOLES);
 
     uintptr_t next[LAST];
@@ -204,6 +211,127 @@ static void a_forged_member_is_not_released(void) {
     CHECK_EQUAL(release_all(&scene, LONG_NS), GB_OK);
     for (unsigned i = FIRST; i < LAST; ++i)
       CHECK(is_filled(forged[i], size, GB_CHUNK_FREE_HEADER, LIVE));
+    scene_end(&scene);
+  }
+}
+
+/* ---- R2: through memory ---------------------------------------------------------------------------- */
+
+/* As a list in random order: the members that lie behind the first one are far down the list. */
+static void chunks_near_a_member_need_no_walk_to_them(void) {
+  for (unsigned v = 0; v < VARIANTS; ++v) {
+    struct scene scene;
+    scene_begin(&scene, &variants[v]);
+    const uint64_t size = 20000;
+    uintptr_t holes[HOLES];
+    uint64_t expected = 0;
+    for (unsigned i = 0; i < HOLES; ++i) {
+      for (unsigned j = 0; j < 5; ++j)
+        (void)live(&scene.image, 48);
+      holes[i] = hole(&scene.image, size, GB_BIN_UNSORTED);
+      uintptr_t start;
+      uintptr_t end;
+      gb_interior(holes[i], size, 4096, &start, &end);
+      expected += end - start;
+    }
+    const uintptr_t last = live(&scene.image, 50000);
+    image_finish(&scene.image);
+    image_unlink(&scene.image, holes[0]);
+    image_link(&scene.image, holes[0],
+               GB_BIN_UNSORTED); /* now it is the first member; the second is the farthest */
+    scene_ready(&scene, false);
+    gb_free_pages_clear(&scene.wanted);
+    CHECK_EQUAL(gb_free_pages_add(&scene.wanted, scene.image.heap + 4096, last & ~(uintptr_t)4095), GB_OK);
+    scene.reach.left = gb_free_pages_bytes(&scene.wanted);
+    CHECK_EQUAL(release_all(&scene, LONG_NS), GB_OK);
+    CHECK_EQUAL(scene.bytes, expected);
+    uintptr_t start;
+    uintptr_t end;
+    gb_interior(holes[0], size, 4096, &start, &end);
+    CHECK_EQUAL(scene.reach.stepped_pages * 4096, expected - (end - start)); /* all but the first member */
+    CHECK(is_filled(last, 50000, GB_CHUNK_HEADER, LIVE));
+    scene_end(&scene);
+  }
+}
+
+/* A program wrote beyond the end of a block: a header in the way is wrong. */
+static void damage_in_live_headers_only_ends_the_way(void) {
+  enum { WAYS = 12 };
+  for (unsigned way = 0; way < WAYS; ++way) {
+    struct scene scene;
+    scene_begin(&scene, &variants[1]);
+    const uint64_t size = 40000;
+    uint64_t expected = 0;
+    uintptr_t victim = 0;
+    _Alignas(16) static uint64_t elsewhere[4];
+    for (unsigned i = 0; i < 20; ++i) {
+      const uintptr_t chunk = live(&scene.image, i == 10 ? 50000 : 64);
+      victim = i == 10 ? chunk : victim;
+      const uintptr_t here = hole(&scene.image, size, GB_BIN_UNSORTED);
+      uintptr_t start;
+      uintptr_t end;
+      gb_interior(here, size, 4096, &start, &end);
+      expected += end - start;
+    }
+    (void)live(&scene.image, 32);
+    image_finish(&scene.image);
+    /* In the victim lies what looks like a free chunk with its neighbours in a list, but for one detail. */
+    const uintptr_t forged = victim + 64;
+    const uintptr_t ring = victim + 48000;
+    forge(forged, size, ring, ring);
+    image_set(ring + GB_CHUNK_FD, forged);
+    image_set(ring + GB_CHUNK_BK, forged);
+    uint64_t word = 64 | GB_NON_MAIN_ARENA; /* the way leads into it; before it is a hole */
+    switch (way) {
+    case 0:
+      image_set(ring + GB_CHUNK_FD, ring);
+      break;
+    case 1:
+      image_set(ring + GB_CHUNK_BK, ring);
+      break;
+    case 2: /* a free chunk before it */
+      image_set(forged + GB_CHUNK_SIZE, size);
+      break;
+    case 3:
+      image_set(forged + GB_CHUNK_SIZE, size | GB_PREV_INUSE | GB_IS_MMAPPED);
+      break;
+    case 4: /* the one behind says another size */
+      image_set(forged + size, size - 16);
+      break;
+    case 5: /* and that it is in use */
+      image_set(forged + size + GB_CHUNK_SIZE, 64 | GB_PREV_INUSE);
+      break;
+    case 6:
+      image_set(forged + GB_CHUNK_FD, 0x10);
+      break;
+    case 7: /* readable, and points back, but is not the arena's */
+      elsewhere[GB_CHUNK_FD / 8] = elsewhere[GB_CHUNK_BK / 8] = forged;
+      image_set(forged + GB_CHUNK_BK, (uintptr_t)elsewhere);
+      break;
+    case 8: /* all of that, right behind a hole: two free chunks side by side */
+      forge(victim, size, ring, ring);
+      image_set(ring + GB_CHUNK_FD, victim);
+      image_set(ring + GB_CHUNK_BK, victim);
+      word = size | GB_NON_MAIN_ARENA;
+      break;
+    case 9:
+      word = 0;
+      break;
+    case 10:
+      word = ~(uint64_t)GB_PREV_INUSE;
+      break;
+    default:
+      word = UINT64_C(1) << 40;
+    }
+    image_set(victim + GB_CHUNK_SIZE, word);
+    scene_ready(&scene, false);
+    gb_free_pages_remove(&scene.wanted,
+                         gb_load(scene.image.arena + scene.image.layout.top) & ~(uintptr_t)4095,
+                         scene.image.heap + (64u << 20));
+    scene.reach.left = gb_free_pages_bytes(&scene.wanted);
+    CHECK_EQUAL(release_all(&scene, LONG_NS), GB_OK);
+    CHECK_EQUAL(scene.bytes, expected);
+    CHECK(is_filled(forged + 4096, 30000, 0, LIVE));
     scene_end(&scene);
   }
 }
@@ -365,6 +493,8 @@ static void only_wanted_pages_are_released(void) {
 int main(void) {
   RUN(exactly_the_interiors_are_released);
   RUN(a_forged_member_is_not_released);
+  RUN(chunks_near_a_member_need_no_walk_to_them);
+  RUN(damage_in_live_headers_only_ends_the_way);
   RUN(damage_releases_nothing_more);
   RUN(a_busy_arena_is_left_alone);
   RUN(a_closed_gate_is_a_busy_arena);

@@ -2,6 +2,7 @@
  *
  *   hazard_sandbox before ACTION     sets a filter and executes itself under it: errno or kill
  *   hazard_sandbox after             sets a filter that kills, for all threads, once the engine works and rests
+ *   hazard_sandbox stop              the same, and stops the engine before that has noticed
  *   hazard_sandbox self              sets that filter before the engine has begun
  *   hazard_sandbox retry             the same after a start that failed for want of threads
  *   hazard_sandbox under ACTION      what `before` executes
@@ -153,6 +154,35 @@ static void run_after(void) {
   go_on_shut_in();
 }
 
+/* The engine, which rests, wakes up by itself once the process has used CPU time. */
+static void *work_when_told(void *told) {
+  while (!__atomic_load_n((bool *)told, __ATOMIC_ACQUIRE))
+    (void)usleep(1000);
+  while (__atomic_load_n((bool *)told, __ATOMIC_RELAXED))
+    ;
+  return NULL;
+}
+
+static void run_stop(void) {
+  start_engine();
+  heap_until_returned(&heap, 1 << 20);
+  bool told = false;
+  pthread_t worker;
+  if (pthread_create(&worker, NULL, work_when_told, &told) != 0)
+    fail("no thread");
+  await_rest();
+  shut_in();
+  __atomic_store_n(&told, true, __ATOMIC_RELEASE);
+  if (engine_in(RTLD_DEFAULT)->stop() != GB_OK)
+    fail("stop");
+  __atomic_store_n(&told, false, __ATOMIC_RELAXED);
+  (void)pthread_join(worker, NULL);
+  heap_end(&heap);
+  printf("{");
+  print_stats();
+  printf("}\n");
+}
+
 static void run_self(bool tried_before) {
   if (tried_before) {
     struct rlimit as_it_was;
@@ -220,6 +250,8 @@ int main(int count, char **arguments) {
     run_under();
   else if (strcmp(mode, "after") == 0)
     run_after();
+  else if (strcmp(mode, "stop") == 0)
+    run_stop();
   else if (strcmp(mode, "self") == 0)
     run_self(false);
   else if (strcmp(mode, "retry") == 0)

@@ -101,6 +101,19 @@ def test_release_brings_memory_back_with_and_without_an_engine() -> None:
     python(HOLES + textwrap.dedent(code))
 
 
+def test_a_release_without_an_engine_that_takes_too_long() -> None:
+    python("""
+        import giveback
+        try:
+            giveback.release(timeout=0)
+        except giveback.ReleaseTimeoutError as error:
+            assert "no engine is left" in str(error)
+        else:
+            raise AssertionError("no time at all was enough")
+        assert giveback.stats().state == "none"
+    """)
+
+
 def test_memory_comes_back_by_itself() -> None:
     code = """
         import giveback, time

@@ -37,6 +37,14 @@ def test_a_filter_that_is_set_while_the_engine_works(program: Path) -> None:
     assert found["returned"] > 0
 
 
+def test_an_engine_that_is_stopped_before_it_knows_of_the_filter(program: Path) -> None:
+    """Which kills at the signal that would wake its thread."""
+    found = answer(program, "stop")
+    if "missing" in found:
+        pytest.skip(found["missing"])
+    assert found["state"] == NONE
+
+
 @pytest.mark.parametrize("mode", ["self", "retry"])
 def test_a_program_that_shuts_itself_in_before_the_start(program: Path, mode: str) -> None:
     found = answer(program, mode)

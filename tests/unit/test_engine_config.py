@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +26,7 @@ TIMES = ("pause", "age", "every")
         ({"cpu": "2.5%"}, "cpu=2.5%"),
         ({"cpu": 0.025}, "cpu=2.5%"),
         ({"duty": 1}, "duty=100%"),
+        ({"cpu": Fraction(1, 40)}, "cpu=2.5%"),
         ({"pause": 1e-4, "age": 0.25}, "pause=100us,age=250000us"),
         ({"age": "2s", "policy": "trim", "every": 60}, "age=2s,every=60000000us,policy=trim"),
         ({"kernel": "old", "fastbins": "keep"}, "kernel=old,fastbins=keep"),
@@ -61,6 +63,7 @@ def test_every_number_in_range_is_accepted(share: float, seconds: float) -> None
         ({"pause": b"1ms"}, "pause must be one value"),
         ({"policy": "off,cpu=3%"}, "policy must be one value"),
         ({"policy": "of\0f"}, "policy must be one value"),
+        ({"policy": "o\ud800f"}, "policy must be one value"),
         ({"policy": "fast"}, "policy must be background, trim or off, not 'fast'"),
     ],
 )

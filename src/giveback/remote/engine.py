@@ -72,7 +72,8 @@ def _why_none(pid: int, mappings: list[process.Mapping]) -> EngineError | Proces
         return NoEngineError(f"no engine runs in process {pid}: its GIVEBACK says policy=off")
     return NoEngineError(
         f"giveback is loaded in process {pid}, but its engine has not started, or was stopped",
-        "it starts once the program is a second old or has allocated 32 MB, and allocates again",
+        "preloaded, it starts once the program is a second old or has allocated 32 MB, and "
+        "allocates again; else call giveback.start() there",
     )
 
 
