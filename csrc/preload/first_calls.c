@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "heap/symbols.h"
 
 /* Either makes a process worth a thread: 90 us at the start, which are nothing by then. */
 #define OLD_NS UINT64_C(1000000000)
@@ -38,7 +39,7 @@ static struct {
   bool any; /* `first` was called */
   uint64_t calls;
   uint64_t bytes; /* asked for since it began to count */
-  uint64_t old_at_ns; /* on the coarse clock */
+  uint64_t old_at_ns; /* on the coarse clock; 0: OLD_NS after it is first read */
   uint32_t starting; /* somebody is at it */
 } count;
 
@@ -82,11 +83,12 @@ bool gb_first_calls_find(void) {
   if (__atomic_exchange_n(&finding, 1, __ATOMIC_ACQUIRE) != 0)
     return true;
   realloc_function last = glibc_realloc;
-  find("malloc", &next_malloc);
-  if (next_malloc == NULL || next_malloc == glibc_malloc) {
+  if (gb_symbol_behind((uintptr_t)&count, "malloc") == (uintptr_t)glibc_malloc) {
     next_malloc = glibc_malloc;
     next_calloc = glibc_calloc;
   } else {
+    /* The dynamic linker knows more of functions than where they begin (versions, indirect ones). */
+    find("malloc", &next_malloc);
     find("calloc", &next_calloc);
     find("realloc", &last);
   }
@@ -126,8 +128,16 @@ static void *counting_malloc(size_t bytes);
 static void *counting_calloc(size_t members, size_t bytes);
 static void *counting_realloc(void *memory, size_t bytes);
 
+static bool is_old(void) {
+  const uint64_t now = coarse_now();
+  const uint64_t old_at = __atomic_load_n(&count.old_at_ns, __ATOMIC_RELAXED);
+  if (old_at == 0)
+    __atomic_store_n(&count.old_at_ns, now + OLD_NS, __ATOMIC_RELAXED);
+  return old_at != 0 && now >= old_at;
+}
+
 static void count_from(uint64_t old_at_ns) {
-  count.old_at_ns = old_at_ns;
+  __atomic_store_n(&count.old_at_ns, old_at_ns, __ATOMIC_RELAXED);
   __atomic_store_n(&count.calls, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&count.bytes, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&count.starting, 0, __ATOMIC_RELEASE);
@@ -152,7 +162,7 @@ static void add(uint64_t bytes) {
   const uint64_t sum = __atomic_load_n(&count.bytes, __ATOMIC_RELAXED) + bytes;
   __atomic_store_n(&count.calls, calls, __ATOMIC_RELAXED);
   __atomic_store_n(&count.bytes, sum, __ATOMIC_RELAXED);
-  if (sum < LARGE_BYTES && (calls % CALLS_A_CLOCK != 0 || coarse_now() < count.old_at_ns))
+  if (sum < LARGE_BYTES && (calls % CALLS_A_CLOCK != 0 || !is_old()))
     return;
   /* The start allocates: what it calls must not come here again. */
   if (__atomic_exchange_n(&count.starting, 1, __ATOMIC_ACQUIRE) != 0)
@@ -182,5 +192,5 @@ static void *counting_realloc(void *memory, size_t bytes) {
 
 void gb_first_calls_count(const struct gb_first_calls *calls) {
   count.calls_back = calls;
-  count_from(coarse_now() + OLD_NS);
+  count_from(0);
 }

@@ -35,7 +35,7 @@ static struct gb_engine {
 
 /* ---- the lock, and forks --------------------------------------------------------------- */
 
-static void forget_parent(void) {
+static void forget_parent(uint32_t process) {
   engine.lock = 0;
   engine.stop = 0;
   engine.runs = false;
@@ -44,7 +44,7 @@ static void forget_parent(void) {
   /* Not closed: its tables are not mapped here (gb_os_alloc). */
   engine.pass = (struct gb_pass){0};
   engine.waiter = (struct gb_waiter){0};
-  engine.process = gb_os_process_id();
+  engine.process = process;
   gb_stats_after_fork();
   gb_arena_gate_after_fork();
 }
@@ -52,7 +52,7 @@ static void forget_parent(void) {
 /* Right after fork(): the thread, its tables and the page of stats are the parent's. How seccomp stands must
  * be asked before the child can put itself under it. */
 void gb_engine_after_fork(void) {
-  forget_parent();
+  forget_parent(gb_os_process_id());
   gb_os_sandbox_begin_again(&engine.sandbox);
 }
 
@@ -74,8 +74,9 @@ static void give_lock(void) {
 }
 
 void gb_engine_prepare(void) {
-  if (engine.process != gb_os_process_id())
-    forget_parent();
+  const uint32_t process = gb_os_process_id();
+  if (engine.process != process)
+    forget_parent(process);
   if (!engine.sandbox.known)
     gb_os_sandbox_begin(&engine.sandbox);
 }
@@ -473,7 +474,7 @@ static enum gb_status api_stats(struct gb_stats *stats) {
 
 void gb_engine_at_exit(void) {
   /* Without the lock, and without waiting for anybody: exit() may have been called anywhere. */
-  if (engine.process == gb_os_process_id() && engine.stats != NULL && may_unlink())
+  if (engine.stats != NULL && engine.process == gb_os_process_id() && may_unlink())
     gb_stats_unlink();
 }
 
