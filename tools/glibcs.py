@@ -14,12 +14,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import debian
 from debian import UnavailableError
 
 ROOT = Path(__file__).resolve().parent.parent
+CSRC = ROOT / "csrc"
 
 # The suite that carries each version we want (facts: the layouts of malloc_state differ).
 SUITES = {
@@ -86,55 +88,95 @@ def _compiler_file(name: str) -> str:
     return debian.run(["cc", f"-print-file-name={name}"]).strip()
 
 
+def _compile(sources: list[Path], include: Path, folder: Path, *options: str) -> list[str]:
+    objects: list[str] = []
+    for source in sources:
+        objects.append(str(folder / f"{len(objects)}-{source.stem}.o"))
+        subprocess.run(
+            ["cc", "-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-Wall", "-Wextra", *options]
+            + [f"-I{include}", "-c", str(source), "-o", objects[-1]],
+            check=True,
+        )
+    return objects
+
+
+def _libraries(oldest: Glibc) -> list[str]:
+    names = ("libpthread.so.0", "libdl.so.2", "libc.so.6")
+    return [str(oldest.libraries / name) for name in names] + [
+        str(debian.find(oldest.root, "Scrt1.o").parent / "libc_nonshared.a"),
+        str(oldest.loader),
+        "-lgcc",
+    ]
+
+
+def _kept(name: str, inputs: list[Path], build: Callable[[Glibc, Path, Path], None]) -> Path:
+    """The file of that name in the cache, built (oldest glibc, folder, file) if an input is new."""
+    oldest = get(OLDEST)
+    digest = hashlib.sha256()
+    for path in [*inputs, Path(__file__)]:
+        digest.update(path.read_bytes())
+    kept = debian.cache_folder() / "programs" / digest.hexdigest()[:16] / name
+    if kept.exists():
+        return kept
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="giveback-build-") as folder:
+        linked = Path(folder) / name
+        build(oldest, Path(folder), linked)
+        partial = kept.with_name(f"{name}.partial")
+        shutil.copy2(linked, partial)
+        partial.rename(kept)
+    return kept
+
+
 def build_for_all(sources: list[Path], include: Path, name: str) -> Path:
     """Compile a program that runs on every glibc from the oldest on.
 
     Raises UnavailableError if the oldest glibc's development files are not to be had, and
     subprocess.CalledProcessError if the sources do not compile.
     """
-    oldest = get(OLDEST)
-    headers = sorted(include.glob("**/*.h"))
-    digest = hashlib.sha256()
-    for path in [*sources, *headers, Path(__file__)]:
-        digest.update(path.read_bytes())
-    program = debian.cache_folder() / "programs" / f"{name}-{digest.hexdigest()[:16]}"
-    if program.exists():
-        return program
-    program.parent.mkdir(parents=True, exist_ok=True)
-    start_files = debian.find(oldest.root, "Scrt1.o").parent
-    libraries = oldest.libraries
-    with tempfile.TemporaryDirectory(prefix="giveback-build-") as folder:
-        objects: list[str] = []
-        for source in sources:
-            target = Path(folder) / f"{len(objects)}-{source.stem}.o"
-            objects.append(str(target))
-            subprocess.run(
-                ["cc", "-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-fPIE", "-Wall", "-Wextra"]
-                + [f"-I{include}", "-c", str(source), "-o", str(target)],
-                check=True,
-            )
-        linked = Path(folder) / name
+
+    def build(oldest: Glibc, folder: Path, program: Path) -> None:
+        start_files = debian.find(oldest.root, "Scrt1.o").parent
+        objects = _compile(sources, include, folder, "-fPIE")
         subprocess.run(
-            ["cc", "-nostdlib", "-pie", "-o", str(linked)]
+            ["cc", "-nostdlib", "-pie", "-o", str(program)]
             + [str(start_files / "Scrt1.o"), str(start_files / "crti.o")]
-            + [_compiler_file("crtbeginS.o"), *objects]
-            + [str(libraries / name) for name in ("libpthread.so.0", "libdl.so.2", "libc.so.6")]
-            + [str(start_files / "libc_nonshared.a"), str(oldest.loader), "-lgcc"]
+            + [_compiler_file("crtbeginS.o"), *objects, *_libraries(oldest)]
             + [_compiler_file("crtendS.o"), str(start_files / "crtn.o")],
             check=True,
         )
-        partial = program.with_suffix(".partial")
-        shutil.copy2(linked, partial)
-        partial.rename(program)
-    return program
+
+    return _kept(name, [*sources, *sorted(include.glob("**/*.h"))], build)
+
+
+def _core() -> list[Path]:
+    layers = ("base", "os", "heap", "release")
+    return [path for layer in layers for path in sorted((CSRC / layer).glob("*.c"))]
 
 
 def child(name: str) -> Path:
     """The program tests/children/NAME.c, with the core of giveback linked into it."""
-    csrc = ROOT / "csrc"
-    layers = ("base", "os", "heap", "release")
-    core = [path for layer in layers for path in sorted((csrc / layer).glob("*.c"))]
-    return build_for_all([*core, ROOT / "tests/children" / f"{name}.c"], csrc, name)
+    return build_for_all([*_core(), ROOT / "tests/children" / f"{name}.c"], CSRC, name)
+
+
+def preload_library() -> Path:
+    """libgiveback.so as a machine with the oldest glibc builds it. Raises as build_for_all does."""
+    sources = [*_core(), *sorted((CSRC / "preload").glob("*.c"))]
+    names = CSRC / "preload" / "giveback.map"
+
+    def build(oldest: Glibc, folder: Path, library: Path) -> None:
+        start_files = debian.find(oldest.root, "crti.o").parent
+        objects = _compile(sources, CSRC, folder, "-fPIC", "-fvisibility=hidden", "-fno-plt")
+        subprocess.run(
+            ["cc", "-nostdlib", "-shared", f"-Wl,-soname,{library.name}", "-o", str(library)]
+            + [f"-Wl,--version-script={names}", "-Wl,-z,nodelete", "-Wl,-z,now"]
+            + [str(start_files / "crti.o"), _compiler_file("crtbeginS.o")]
+            + [*objects, *_libraries(oldest)]
+            + [_compiler_file("crtendS.o"), str(start_files / "crtn.o")],
+            check=True,
+        )
+
+    return _kept("libgiveback.so", [*sources, names, *sorted(CSRC.glob("**/*.h"))], build)
 
 
 def main() -> int:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+
+import debian
 import glibcs
 import pytest
-from support.children import ask_child
+from support.children import ROOT, ask_child, get_glibc
+
+PRELOADED = ROOT / "tests" / "children" / "preloaded.c"
 
 # As often and as hard as it can: nothing here is about being unnoticed.
 FIERCE = "age=1ms,cpu=100%,duty=100%,pause=200us"
@@ -47,3 +54,29 @@ def test_everything_held_comes_back(version: str, shape: str) -> None:
     if shape == "small":
         # Up to 2.42 all of it lies in the main arena's fastbins, which one mallopt merges.
         assert answer["trims"] == 0
+
+
+@pytest.mark.parametrize("version", glibcs.SUITES)
+def test_a_library_built_on_the_oldest_serves_all(version: str) -> None:
+    """Preloaded into a program that knows nothing of it."""
+    glibc = get_glibc(version)
+    try:
+        library = glibcs.preload_library()
+        program = glibcs.build_for_all([PRELOADED], PRELOADED.parent, PRELOADED.stem)
+    except debian.UnavailableError as error:
+        pytest.skip(f"the oldest glibc: {error}")
+    settings = {"LD_PRELOAD": str(library), "GIVEBACK": FIERCE}
+    done = subprocess.run(
+        glibc.command(program),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, **settings},
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done
+    answer = json.loads(done.stdout)
+    assert answer["glibc"] == version
+    assert answer["engine"] == 1
+    assert answer["wrong"] == 0
+    assert answer["after"] < answer["freed"] / 4
