@@ -100,13 +100,18 @@ def _compile(sources: list[Path], include: Path, folder: Path, *options: str) ->
     return objects
 
 
-def _libraries(oldest: Glibc) -> list[str]:
-    names = ("libpthread.so.0", "libdl.so.2", "libc.so.6")
-    return [str(oldest.libraries / name) for name in names] + [
-        str(debian.find(oldest.root, "Scrt1.o").parent / "libc_nonshared.a"),
-        str(oldest.loader),
-        "-lgcc",
-    ]
+def _link(oldest: Glibc, target: Path, objects: list[str], *options: str) -> None:
+    start_files = debian.find(oldest.root, "Scrt1.o").parent
+    names = ["crti.o"] if "-shared" in options else ["Scrt1.o", "crti.o"]
+    start = [start_files / name for name in names]
+    libraries = [oldest.libraries / name for name in ("libpthread.so.0", "libdl.so.2", "libc.so.6")]
+    subprocess.run(
+        ["cc", "-nostdlib", *options, "-o", str(target)]
+        + [*map(str, start), _compiler_file("crtbeginS.o"), *objects, *map(str, libraries)]
+        + [str(start_files / "libc_nonshared.a"), str(oldest.loader), "-lgcc"]
+        + [_compiler_file("crtendS.o"), str(start_files / "crtn.o")],
+        check=True,
+    )
 
 
 def _kept(name: str, inputs: list[Path], build: Callable[[Glibc, Path, Path], None]) -> Path:
@@ -136,15 +141,8 @@ def build_for_all(sources: list[Path], include: Path, name: str) -> Path:
     """
 
     def build(oldest: Glibc, folder: Path, program: Path) -> None:
-        start_files = debian.find(oldest.root, "Scrt1.o").parent
         objects = _compile(sources, include, folder, "-fPIE")
-        subprocess.run(
-            ["cc", "-nostdlib", "-pie", "-o", str(program)]
-            + [str(start_files / "Scrt1.o"), str(start_files / "crti.o")]
-            + [_compiler_file("crtbeginS.o"), *objects, *_libraries(oldest)]
-            + [_compiler_file("crtendS.o"), str(start_files / "crtn.o")],
-            check=True,
-        )
+        _link(oldest, program, objects, "-pie")
 
     return _kept(name, [*sources, *sorted(include.glob("**/*.h"))], build)
 
@@ -165,16 +163,9 @@ def preload_library() -> Path:
     names = CSRC / "preload" / "giveback.map"
 
     def build(oldest: Glibc, folder: Path, library: Path) -> None:
-        start_files = debian.find(oldest.root, "crti.o").parent
         objects = _compile(sources, CSRC, folder, "-fPIC", "-fvisibility=hidden", "-fno-plt")
-        subprocess.run(
-            ["cc", "-nostdlib", "-shared", f"-Wl,-soname,{library.name}", "-o", str(library)]
-            + [f"-Wl,--version-script={names}", "-Wl,-z,nodelete", "-Wl,-z,now"]
-            + [str(start_files / "crti.o"), _compiler_file("crtbeginS.o")]
-            + [*objects, *_libraries(oldest)]
-            + [_compiler_file("crtendS.o"), str(start_files / "crtn.o")],
-            check=True,
-        )
+        options = (f"-soname,{library.name}", f"--version-script={names}", "-z,nodelete", "-z,now")
+        _link(oldest, library, objects, "-shared", *(f"-Wl,{option}" for option in options))
 
     return _kept("libgiveback.so", [*sources, names, *sorted(CSRC.glob("**/*.h"))], build)
 

@@ -82,13 +82,16 @@ bool gb_first_calls_find(void) {
     return next_malloc == glibc_malloc;
   if (__atomic_exchange_n(&finding, 1, __ATOMIC_ACQUIRE) != 0)
     return true;
+  malloc_function next = glibc_malloc;
   realloc_function last = glibc_realloc;
-  if (gb_symbol_behind((uintptr_t)&count, "malloc") == (uintptr_t)glibc_malloc) {
+  /* The dynamic linker knows more of functions than where they begin (versions, indirect ones). */
+  if (gb_symbol_behind((uintptr_t)&count, "malloc") != (uintptr_t)glibc_malloc)
+    find("malloc", &next);
+  if (next == NULL || next == glibc_malloc) {
     next_malloc = glibc_malloc;
     next_calloc = glibc_calloc;
   } else {
-    /* The dynamic linker knows more of functions than where they begin (versions, indirect ones). */
-    find("malloc", &next_malloc);
+    next_malloc = next;
     find("calloc", &next_calloc);
     find("realloc", &last);
   }

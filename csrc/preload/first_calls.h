@@ -20,11 +20,12 @@ struct gb_first_calls {
   uint64_t (*start)(void); /* once the process is old or large: 0, or nanoseconds until to try again */
 };
 
-/* From the constructor: finds the functions behind ours, and whether they are glibc's own. Looking them up later,
- * within malloc, could wait for the dynamic linker's lock, and would throw away the program's dlerror(). */
+/* From the constructor: finds the functions behind ours, and whether they are glibc's own. If they are not, dlsym has
+ * to be asked: later, within malloc, that could wait for the dynamic linker's lock, and would throw away the program's
+ * dlerror(). */
 bool gb_first_calls_find(void);
 
-/* Counts from now on. May be called again in a fork child; `first` is called once. */
+/* Counts from now on; the process is old a second after the first few calls. May be called again in a fork child; `first` is called once. */
 void gb_first_calls_count(const struct gb_first_calls *calls);
 
 #endif
