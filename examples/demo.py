@@ -65,6 +65,11 @@ class Child:
         self.cpu = times.user + times.system
         return True
 
+    def forget_last(self) -> None:
+        """Drop the sample before its end was seen: it may have met a process half torn down."""
+        if len(self.rss) > 1:
+            self.rss.pop()
+
     def answer(self) -> dict[str, int]:
         """What it prints at its end."""
         output, errors = self.process.communicate()
@@ -128,6 +133,8 @@ def watch(
     begin = time.monotonic()
     for tick in range(1, 10 * int(seconds + GRACE_SECONDS) * SAMPLES_A_SECOND):
         if not (plain.sample() and under.sample()):
+            for child in (plain, under):
+                child.forget_last()
             break
         with contextlib.suppress(GivebackError):  # not started yet, or ended
             stats = engine.read(under.process.pid)
@@ -138,15 +145,16 @@ def watch(
 
 def verdict(plain: Child, under: Child, stats: Stats | None) -> str:
     """The last line: what is still held, what came back, what it cost."""
-    held = plain.answer()["held"]
-    left = under.answer()["held"]
+    kept = plain.answer()
+    left = under.answer()
     if stats is None or stats.state != "runs":
         raise RuntimeError((stats and stats.reason) or "the engine did not start")
     cost = stats.engine_cpu_ns / 1e9
     return (
-        f"plain still holds {held / MB:.0f} MB of free memory (RSS {plain.rss[-1] / MB:.0f} MB); "
+        f"plain still holds {kept['held'] / MB:.0f} MB of free memory "
+        f"(RSS {kept['rss'] / MB:.0f} MB); "
         f"under giveback {(stats.returned - stats.refaulted) / MB:.0f} MB came back, "
-        f"{left / MB:.0f} MB are held (RSS {under.rss[-1] / MB:.0f} MB), "
+        f"{left['held'] / MB:.0f} MB are held (RSS {left['rss'] / MB:.0f} MB), "
         f"for {cost * 1e3:.0f} ms of CPU, {cost / max(under.cpu, 1e-9):.1%} of the program's"
     )
 
