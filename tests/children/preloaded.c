@@ -31,12 +31,12 @@ int main(void) {
       return 2;
     memset(blocks[i], (int)(i & 0xff), BLOCK_BYTES);
   }
+  const long full = resident_kb(); /* before the first free: the engine may be as fast as the loop below */
   for (unsigned i = 0; i + 1 < BLOCKS; ++i)
     free(blocks[i]);
-  const long freed = resident_kb();
   const time_t until = time(NULL) + LIMIT_S;
-  long after = freed;
-  while (after > freed / 4 && time(NULL) < until) {
+  long after = resident_kb();
+  while (after > full / 4 && time(NULL) < until) {
     (void)usleep(1000);
     after = resident_kb();
   }
@@ -44,7 +44,7 @@ int main(void) {
   unsigned wrong = 0;
   for (unsigned i = 0; i < BLOCK_BYTES; ++i)
     wrong += survivor[i] != ((BLOCKS - 1) & 0xff);
-  printf("{\"glibc\": \"%s\", \"engine\": %d, \"freed\": %ld, \"after\": %ld, \"wrong\": %u}\n",
-         gnu_get_libc_version(), dlsym(RTLD_DEFAULT, "giveback_engine") != NULL, freed, after, wrong);
-  return after > freed / 4 ? 3 : 0;
+  printf("{\"glibc\": \"%s\", \"engine\": %d, \"full\": %ld, \"after\": %ld, \"wrong\": %u}\n",
+         gnu_get_libc_version(), dlsym(RTLD_DEFAULT, "giveback_engine") != NULL, full, after, wrong);
+  return after > full / 4 ? 3 : 0;
 }
