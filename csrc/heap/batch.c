@@ -16,13 +16,16 @@ void gb_batch_begin(struct gb_batch *batch, uint64_t target_ns) {
 
 void gb_batch_learn(struct gb_batch *batch, uint32_t ranges, uint64_t bytes, uint64_t ns) {
   if (ns > batch->target_ns) {
-    /* In proportion, but no more than by half: the scheduler may have taken the CPU away. */
-    const uint64_t times_256 = limit(batch->target_ns * 256 / ns, 128, 256);
+    /* In proportion, but no more than by half; and by an eighth as long as it was only one: the scheduler, or
+     * the machine's host, may have taken the CPU away. */
+    const uint64_t times_256 = limit(batch->target_ns * 256 / ns, batch->was_dear ? 128 : 224, 256);
+    batch->was_dear = true;
     batch->ranges =
         (uint32_t)limit(batch->ranges * times_256 / 256, GB_BATCH_MIN_RANGES, GB_BATCH_MAX_RANGES);
     batch->bytes = limit(batch->bytes * times_256 / 256, GB_BATCH_MIN_BYTES, GB_BATCH_MAX_BYTES);
     return;
   }
+  batch->was_dear = false;
   /* Only what was used up may grow: a batch that was small for lack of work shows nothing. */
   if (ns > batch->target_ns * 3 / 4)
     return;

@@ -24,6 +24,7 @@ struct gb_batch {
   uint64_t target_ns; /* what a batch should cost at most */
   uint64_t bytes; /* of the next batch at most */
   uint32_t ranges;
+  bool was_dear; /* the last one took longer */
 };
 
 /* Begins with small batches: the first must not be the one that shows that they are too large. */

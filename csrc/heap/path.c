@@ -61,6 +61,11 @@ void gb_path_close(struct gb_path *path, size_t at) {
     path->members[at] |= CLOSED;
 }
 
+void gb_path_open(struct gb_path *path, size_t at) {
+  if (at < path->count)
+    path->members[at] &= ~CLOSED;
+}
+
 bool gb_path_is_closed(const struct gb_path *path, size_t at) {
   return at < path->count && (path->members[at] & CLOSED) != 0;
 }

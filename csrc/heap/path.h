@@ -41,6 +41,7 @@ bool gb_path_pass(struct gb_path *path, size_t at, uintptr_t chunk, bool *full);
 
 /* Of the member at place `at`, passed just now: nothing is left to be done behind it in memory. */
 void gb_path_close(struct gb_path *path, size_t at);
+void gb_path_open(struct gb_path *path, size_t at);
 bool gb_path_is_closed(const struct gb_path *path, size_t at);
 
 #endif

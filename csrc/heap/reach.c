@@ -7,8 +7,11 @@
 #include "heap/neighbour.h"
 
 #define MEMBERS_A_CHECK 32u /* visited between two looks at the clock and at the lock's word */
-/* Holds in a row that may get nowhere: each is allowed to walk twice as long, as long as nobody waits. */
-#define MOST_STUCK 4u
+/* Holds in a row that may get nowhere, neither to a page nor deeper into the list. From the second on, as long as
+ * nobody waits, they may walk twice as long; but for less than this, none: it is not worth the way. */
+#define MOST_STUCK 3u
+#define LITTLE_LEFT (UINT64_C(1) << 20)
+#define REST_SHARE 4u /* of a batch: so little of it may wait for the next hold */
 #define WALK_SHARE 3u /* a hold may last so many times as long as finding the way took */
 
 static void forget(struct gb_reach *reach) {
@@ -48,6 +51,8 @@ struct hold {
   bool released; /* something was, so the way is paid for */
   size_t top_from; /* spans of the batch from here on are of the top chunk; NO_TOP: none */
   size_t at; /* members of this list before the one that is visited */
+  size_t closed_from; /* the first member closed since the batch was empty; SIZE_MAX: none */
+  bool carried; /* the batch holds spans of a list before this one */
   uint64_t bytes; /* in the batch */
   size_t count;
   struct gb_span spans[GB_RELEASE_SPANS];
@@ -76,6 +81,7 @@ static void extend(struct hold *hold, uint64_t now) {
  * them `locked`, that one is not. */
 static void settle_batch(struct hold *hold, uint64_t bytes, bool locked) {
   struct gb_reach *reach = hold->reach;
+  const uint64_t bytes_left = hold->bytes - bytes;
   for (size_t i = 0; i < hold->count; ++i) {
     const struct gb_span *span = &hold->spans[i];
     const uint64_t length = span->end - span->start;
@@ -94,6 +100,10 @@ static void settle_batch(struct hold *hold, uint64_t bytes, bool locked) {
       (void)gb_free_pages_add(reach->wanted, span->start + here, span->end);
     }
   }
+  for (size_t i = hold->closed_from; bytes_left > 0 && i <= hold->at; ++i)
+    gb_path_open(path_of(reach), i); /* what lies behind it has to be met again */
+  hold->closed_from = SIZE_MAX;
+  hold->carried = false;
   hold->count = 0;
   hold->bytes = 0;
   if (hold->top_from != NO_TOP)
@@ -131,6 +141,19 @@ static enum gb_status flush(struct hold *hold) {
   return after >= hold->end_ns || is_awaited(hold->reach->arena) ? GB_MORE : GB_OK;
 }
 
+/* The hold is over. If it released something, a small rest is left to the next one, which meets it again: a call
+ * costs as much as many pages. */
+static enum gb_status end_hold(struct hold *hold) {
+  const struct gb_batch *batch = hold->reach->batch;
+  if (hold->result->calls > 0 && !hold->carried && hold->bytes < batch->bytes / REST_SHARE &&
+      hold->count < batch->ranges / REST_SHARE) {
+    settle_batch(hold, 0, false);
+    return GB_MORE;
+  }
+  const enum gb_status status = flush(hold);
+  return status == GB_OK ? GB_MORE : status;
+}
+
 /* Adds the wanted pages of [start, end) to the batch, which may be released on the way. */
 static enum gb_status release_wanted(struct hold *hold, uintptr_t start, uintptr_t end) {
   const struct gb_batch *batch = hold->reach->batch;
@@ -160,7 +183,7 @@ static bool walked_enough(const struct hold *hold) {
   if (hold->released)
     return now >= hold->end_ns || is_awaited(hold->reach->arena);
   const uint64_t walked = now - hold->begin_ns;
-  return walked >= hold->options->walk_ns << hold->reach->stuck ||
+  return walked >= hold->options->walk_ns << (hold->reach->stuck > 0) ||
          (walked >= hold->options->pause_ns && is_awaited(hold->reach->arena));
 }
 
@@ -212,8 +235,7 @@ static enum gb_status release_behind(struct hold *hold, const struct gb_range *r
     at += size;
     if (steps % MEMBERS_A_CHECK == 0 && walked_enough(hold)) {
       *done = false;
-      const enum gb_status status = flush(hold);
-      return status == GB_OK ? GB_MORE : status;
+      return end_hold(hold);
     }
   }
 }
@@ -236,10 +258,8 @@ static enum gb_status walk_bin(struct hold *hold, unsigned bin) {
     const size_t at = hold->at;
     if (hold->count == 0)
       note_done(hold);
-    if (at % MEMBERS_A_CHECK == MEMBERS_A_CHECK - 1 && walked_enough(hold)) {
-      const enum gb_status status = flush(hold);
-      return status == GB_OK ? GB_MORE : status;
-    }
+    if (at % MEMBERS_A_CHECK == MEMBERS_A_CHECK - 1 && walked_enough(hold))
+      return end_hold(hold);
     gb_path_hint(path, at);
     const struct gb_range *range =
         gb_is_aligned(chunk, GB_CHUNK_ALIGN) ? gb_ranges_find(&reach->looker->ranges, chunk) : NULL;
@@ -268,8 +288,11 @@ static enum gb_status walk_bin(struct hold *hold, unsigned bin) {
     if (may_step(hold) && !gb_path_is_closed(path, at)) {
       bool done;
       const enum gb_status status = release_behind(hold, range, chunk + size, &done);
-      if (done)
+      if (done) {
         gb_path_close(path, at);
+        if (hold->count > 0 && hold->closed_from == SIZE_MAX)
+          hold->closed_from = at;
+      }
       if (status != GB_OK)
         return status;
     }
@@ -304,6 +327,8 @@ static void plan_next(struct hold *hold, unsigned first_of_pages) {
   const size_t known = reach->paths[0].count + reach->paths[1].count;
   if (hold->released) {
     reach->deepest = known;
+    if (reach->stuck > 1)
+      reach->stuck = 1; /* the way is long, but leads somewhere */
     reach->backwards = reach->paths[1].done < reach->paths[0].done;
     return;
   }
@@ -312,7 +337,8 @@ static void plan_next(struct hold *hold, unsigned first_of_pages) {
     return;
   }
   reach->backwards = !reach->backwards;
-  if (++reach->stuck > MOST_STUCK) {
+  const bool worth_more = reach->left >= LITTLE_LEFT || is_awaited(reach->arena);
+  if (++reach->stuck > MOST_STUCK || !worth_more) {
     ++reach->unreached;
     next_bin(reach, first_of_pages);
   }
@@ -333,6 +359,8 @@ static enum gb_status release_lists(struct hold *hold) {
     if (reach->left == hold->bytes)
       return flush(hold); /* nothing else is wanted */
     next_bin(reach, first_of_pages);
+    hold->carried = hold->count > 0;
+    hold->closed_from = SIZE_MAX;
     if (gb_now_ns() >= hold->end_ns) { /* nothing has to be passed once more */
       status = flush(hold);
       return status == GB_OK ? GB_MORE : status;
@@ -363,6 +391,7 @@ enum gb_status gb_reach_release(struct gb_reach *reach, const struct gb_reach_op
       .result = hold,
       .page = gb_os_page_size(),
       .top_from = NO_TOP,
+      .closed_from = SIZE_MAX,
   };
   gb_ranges_prefetch(&reach->looker->ranges);
   if (!gb_arena_try_lock(reach->arena))
