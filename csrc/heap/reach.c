@@ -35,6 +35,9 @@ static struct gb_path *path_of(const struct gb_reach *reach) {
 /* Chunks stepped over in memory, until lists are better: small live ones may lie between. */
 #define MOST_STEPS 8192u
 #define STEPS_A_PAGE 32u
+/* And from the start of a heap, since each hold begins there again. */
+#define MOST_HEAP_STEPS 1024u
+#define HEAP_STEPS_A_PAGE 4u
 /* Locked spans met in one release, after which the whole arena is taken for locked. */
 #define MOST_LOCKED 64u
 
@@ -49,6 +52,7 @@ struct hold {
   uint64_t begin_ns;
   uint64_t end_ns; /* R7 */
   bool released; /* something was, so the way is paid for */
+  uint64_t way_ns; /* if so: what it took */
   size_t top_from; /* spans of the batch from here on are of the top chunk; NO_TOP: none */
   size_t at; /* members of this list before the one that is visited */
   size_t closed_from; /* the first member closed since the batch was empty; SIZE_MAX: none */
@@ -68,6 +72,7 @@ static void extend(struct hold *hold, uint64_t now) {
     return;
   hold->released = true;
   const uint64_t walked = now - hold->begin_ns;
+  hold->way_ns = walked;
   uint64_t length = walked * WALK_SHARE;
   if (length > hold->options->longest_ns)
     length = hold->options->longest_ns;
@@ -191,7 +196,26 @@ static bool walked_enough(const struct hold *hold) {
 static bool may_step(const struct hold *hold) {
   const struct gb_reach *reach = hold->reach;
   return (!reach->is_main || hold->look.contiguous) &&
-         reach->steps <= MOST_STEPS + STEPS_A_PAGE * reach->stepped_pages;
+         reach->near.steps <= MOST_STEPS + STEPS_A_PAGE * reach->near.pages;
+}
+
+/* Visits the chunk at `at`, if one can be there, and releases what is wanted of it. *size: 0 if the way ends here. */
+static enum gb_status step(struct hold *hold, struct gb_steps *steps, const struct gb_range *range,
+                           uintptr_t at, uint64_t *size) {
+  struct gb_reach *reach = hold->reach;
+  const enum gb_neighbour neighbour = gb_neighbour_at(reach->looker, reach->arena, range, at, size);
+  ++steps->steps;
+  if (neighbour == GB_NEIGHBOUR_END)
+    *size = 0;
+  uintptr_t start;
+  uintptr_t end;
+  gb_interior(at, *size, hold->page, &start, &end);
+  if (neighbour != GB_NEIGHBOUR_FREE || start >= end)
+    return GB_OK;
+  const uint64_t before = reach->left - hold->bytes;
+  const enum gb_status status = release_wanted(hold, start, end);
+  steps->pages += (before - (reach->left - hold->bytes)) / hold->page;
+  return status;
 }
 
 /* True if something is wanted within reach. */
@@ -216,28 +240,68 @@ static enum gb_status release_behind(struct hold *hold, const struct gb_range *r
     if (at > run.start && !is_wanted_behind(hold, range, at, &run))
       return GB_OK;
     uint64_t size;
-    const enum gb_neighbour neighbour = gb_neighbour_at(reach->looker, reach->arena, range, at, &size);
-    ++reach->steps;
-    if (neighbour == GB_NEIGHBOUR_END || !may_step(hold))
-      return GB_OK;
-    uintptr_t start;
-    uintptr_t end;
-    gb_interior(at, size, hold->page, &start, &end);
-    if (neighbour == GB_NEIGHBOUR_FREE && start < end) {
-      const uint64_t before = reach->left - hold->bytes;
-      const enum gb_status status = release_wanted(hold, start, end);
-      if (status != GB_OK) {
-        *done = false;
-        return status;
-      }
-      reach->stepped_pages += (before - (reach->left - hold->bytes)) / hold->page;
-    }
+    const enum gb_status status = step(hold, &reach->near, range, at, &size);
+    *done = status == GB_OK;
+    if (status != GB_OK || size == 0 || !may_step(hold))
+      return status;
     at += size;
     if (steps % MEMBERS_A_CHECK == 0 && walked_enough(hold)) {
       *done = false;
       return end_hold(hold);
     }
   }
+}
+
+/* R2: from the first chunk of a heap to the last that is wanted. The path holds the chunks that were passed. */
+static enum gb_status walk_heap(struct hold *hold, const struct gb_range *range) {
+  struct gb_reach *reach = hold->reach;
+  struct gb_path *path = &reach->paths[0];
+  struct gb_span run = {0};
+  bool full = false;
+  reach->heap.steps = 0;
+  uintptr_t at = gb_align_up(range->start, GB_CHUNK_ALIGN);
+  for (hold->at = 0;; ++hold->at) {
+    if (at > run.start && !gb_free_pages_next(reach->wanted, gb_align_down(at, hold->page), range->end, &run))
+      return GB_OK;
+    gb_path_hint(path, hold->at);
+    (void)gb_path_pass(path, hold->at, at, &full);
+    if (full)
+      hold->result->full = path;
+    uint64_t size;
+    const enum gb_status status = step(hold, &reach->heap, range, at, &size);
+    if (status != GB_OK || size == 0)
+      return status;
+    at += size;
+    if (hold->at % MEMBERS_A_CHECK == MEMBERS_A_CHECK - 1) {
+      if (reach->heap.steps > MOST_HEAP_STEPS + HEAP_STEPS_A_PAGE * reach->heap.pages)
+        return GB_OK;
+      if (walked_enough(hold))
+        return end_hold(hold);
+    }
+  }
+}
+
+/* Each heap's range begins with its first chunk. (The main arena has one such place, where its lists begin, too.) */
+static enum gb_status walk_heaps(struct hold *hold) {
+  struct gb_reach *reach = hold->reach;
+  const struct gb_ranges *ranges = &reach->looker->ranges;
+  for (size_t i = 0; i < ranges->count; ++i) {
+    const struct gb_range *range = &ranges->sorted[i];
+    const bool is_first = i == 0 || range->start / GB_HEAP_MAX != ranges->sorted[i - 1].start / GB_HEAP_MAX;
+    if (!is_first || range->start < reach->heap_from)
+      continue;
+    const enum gb_status status = walk_heap(hold, range);
+    if (status != GB_OK && (status != GB_MORE || hold->released))
+      return status;
+    reach->heap_from = range->end; /* done, or too far to be walked */
+    reach->heap.pages = 0;
+    gb_path_forget(&reach->paths[0]);
+    if (status != GB_OK)
+      return status;
+    hold->carried = hold->count > 0;
+  }
+  reach->ways = GB_WAYS_LISTS_AGAIN;
+  return GB_OK;
 }
 
 /* R2, R3: from the head of a bin to its end, or, backwards, from its end to the head. */
@@ -324,6 +388,12 @@ static void next_bin(struct gb_reach *reach, unsigned first_of_pages) {
  * nothing could be released, it gets further with the hints of this time, or from the other end. */
 static void plan_next(struct hold *hold, unsigned first_of_pages) {
   struct gb_reach *reach = hold->reach;
+  if (reach->ways == GB_WAYS_LISTS && !reach->is_main && hold->way_ns > hold->options->pause_ns) {
+    reach->ways = GB_WAYS_HEAPS;
+    reach->heap_from = 0;
+    forget(reach);
+    return;
+  }
   const size_t known = reach->paths[0].count + reach->paths[1].count;
   if (hold->released) {
     reach->deepest = known;
@@ -350,6 +420,11 @@ static enum gb_status release_lists(struct hold *hold) {
   enum gb_status status = gb_look_fields(reach->looker, reach->arena, reach->is_main, &hold->look);
   if (status != GB_OK || hold->look.system_bytes == 0)
     return status;
+  if (reach->ways == GB_WAYS_HEAPS) {
+    status = walk_heaps(hold);
+    if (status != GB_OK)
+      return status;
+  }
   while (reach->bin < GB_BINS) {
     status = walk_bin(hold, reach->bin);
     if (status == GB_MORE)
@@ -377,8 +452,9 @@ void gb_reach_begin(struct gb_reach *reach, uintptr_t arena, bool is_main, struc
   reach->bin = GB_BIN_UNSORTED;
   reach->unreached = 0;
   reach->locked = 0;
-  reach->steps = 0;
-  reach->stepped_pages = 0;
+  reach->near = (struct gb_steps){0};
+  reach->heap = (struct gb_steps){0};
+  reach->ways = GB_WAYS_LISTS;
   forget(reach);
 }
 

@@ -62,6 +62,16 @@ struct gb_reach_options {
       walk_ns; /* without meeting a page to release; doubled where that leads nowhere, 16 times at most */
 };
 
+/* From chunk to chunk in memory. */
+struct gb_steps {
+  uint64_t steps;
+  uint64_t pages; /* met by them, and wanted */
+};
+
+/* The lists first: mostly they are short. Where the way along one took longer than `pause`, each heap of a thread arena
+ * from its start, which is never farther than 64 MiB. Then the lists for what is left. */
+enum gb_ways { GB_WAYS_LISTS, GB_WAYS_HEAPS, GB_WAYS_LISTS_AGAIN };
+
 /* One arena's release, over several holds. */
 struct gb_reach {
   struct gb_looker *looker;
@@ -76,8 +86,10 @@ struct gb_reach {
   bool backwards; /* the next hold walks the list from its end */
   size_t deepest; /* members that holds without a release got to know */
   unsigned stuck; /* holds on this list that neither released anything nor got any deeper */
-  uint64_t steps; /* from chunk to chunk in memory */
-  uint64_t stepped_pages; /* met by them, and wanted */
+  struct gb_steps near; /* behind members */
+  enum gb_ways ways;
+  uintptr_t heap_from; /* heaps before it are done */
+  struct gb_steps heap; /* of the one under way: steps of this hold, pages of all */
   uint32_t unreached; /* lists given up */
   uint32_t locked; /* spans that the kernel calls locked */
 };

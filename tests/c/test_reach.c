@@ -53,7 +53,7 @@ static void scene_ready(struct scene *scene, bool old_kernel) {
 
 /* As where stepping through memory found too little. */
 static void only_by_lists(struct scene *scene) {
-  scene->reach.steps = UINT64_MAX / 2;
+  scene->reach.near.steps = UINT64_MAX / 2;
 }
 
 static void scene_end(struct scene *scene) {
@@ -189,7 +189,7 @@ static void a_forged_member_is_not_released(void) {
     only_by_lists(&scene); /* so that there is a path */
     for (unsigned i = 0; i < 1000 && scene.paths[0].count <= LAST; ++i)
       CHECK_EQUAL(hold_once(&scene, 1), GB_MORE);
-    scene.reach.steps = 0;
+    scene.reach.near.steps = 0;
     CHECK(scene.paths[0].count > LAST && scene.paths[0].count < HOLES);
 
     uintptr_t next[LAST];
@@ -248,7 +248,7 @@ static void chunks_near_a_member_need_no_walk_to_them(void) {
     uintptr_t start;
     uintptr_t end;
     gb_interior(holes[0], size, 4096, &start, &end);
-    CHECK_EQUAL(scene.reach.stepped_pages * 4096, expected - (end - start)); /* all but the first member */
+    CHECK_EQUAL(scene.reach.near.pages * 4096, expected - (end - start)); /* all but the first member */
     CHECK(is_filled(last, 50000, GB_CHUNK_HEADER, LIVE));
     scene_end(&scene);
   }
