@@ -54,6 +54,7 @@ static void scene_ready(struct scene *scene, bool old_kernel) {
 /* As where stepping through memory found too little. */
 static void only_by_lists(struct scene *scene) {
   scene->reach.near.steps = UINT64_MAX / 2;
+  scene->reach.ways = GB_WAYS_LISTS_AGAIN;
 }
 
 static void scene_end(struct scene *scene) {
@@ -112,7 +113,7 @@ static bool is_filled(uintptr_t chunk, uint64_t size, size_t skip, char with) {
 
 enum { HOLES = 300 };
 
-static void exactly_the_interiors_are_released(void) {
+static void only_the_interiors_are_released(enum gb_ways ways) {
   for (unsigned v = 0; v < VARIANTS; ++v) {
     for (unsigned old_kernel = 0; old_kernel < 2; ++old_kernel) {
       for (uint64_t pause = 1; pause <= LONG_NS; pause *= 1000000000) {
@@ -139,6 +140,9 @@ static void exactly_the_interiors_are_released(void) {
         gb_interior(top, gb_load(top + GB_CHUNK_SIZE) & ~GB_SIZE_FLAGS, 4096, &start, &end);
         memset((void *)(top + GB_CHUNK_HEADER), FREE, end - top - GB_CHUNK_HEADER);
         scene_ready(&scene, old_kernel != 0);
+        scene.reach.ways = ways;
+        if (ways == GB_WAYS_HEAPS)
+          scene.reach.bin = GB_BINS; /* no list is walked */
         CHECK_EQUAL(release_all(&scene, pause), GB_OK);
         CHECK_EQUAL(scene.bytes, expected + (end - start));
         CHECK(pause > 1 ? scene.holds == 1 : scene.holds > 1);
@@ -157,6 +161,14 @@ static void exactly_the_interiors_are_released(void) {
       }
     }
   }
+}
+
+static void exactly_the_interiors_are_released(void) {
+  only_the_interiors_are_released(GB_WAYS_LISTS);
+}
+
+static void exactly_the_interiors_are_released_from_the_start_of_a_heap(void) {
+  only_the_interiors_are_released(GB_WAYS_HEAPS);
 }
 
 /* ---- R2, R5: nothing kept from another hold is believed --------------------------------------- */
@@ -215,6 +227,53 @@ static void a_forged_member_is_not_released(void) {
   }
 }
 
+/* Between two holds a part of the heap became one live block, which the program has not written to yet: all of it
+ * looks as it did when it was free chunks, and the path leads into its middle. */
+static void a_live_block_with_stale_bytes_is_not_released(void) {
+  enum { FIRST = 100, LAST = 200 };
+  static const enum gb_ways ways[] = {GB_WAYS_LISTS, GB_WAYS_LISTS_AGAIN, GB_WAYS_HEAPS};
+  for (unsigned w = 0; w < sizeof ways / sizeof *ways; ++w) {
+    struct scene scene;
+    scene_begin(&scene, &variants[w]);
+    const uint64_t size = 40000;
+    uintptr_t holes[HOLES];
+    for (unsigned i = 0; i < HOLES; ++i) {
+      (void)live(&scene.image, 64);
+      holes[i] = hole(&scene.image, size, GB_BIN_UNSORTED);
+    }
+    (void)live(&scene.image, 32);
+    image_finish(&scene.image);
+    scene_ready(&scene, false);
+    scene.reach.ways = ways[w];
+    scene.batch.bytes = size;
+    for (unsigned i = 0; i < 3; ++i)
+      CHECK_EQUAL(hold_once(&scene, 1), GB_MORE);
+    CHECK(scene.bytes > 0);
+
+    const uintptr_t block = holes[FIRST];
+    const uintptr_t end = holes[LAST] + size;
+    for (unsigned i = FIRST; i <= LAST; ++i)
+      memset((void *)(holes[i] + GB_CHUNK_FREE_HEADER), FREE, size - GB_CHUNK_FREE_HEADER);
+    char *const before = malloc(end - block);
+    CHECK(before != NULL);
+    for (unsigned i = FIRST; i <= LAST; ++i) { /* out of the list, with its own links as they were */
+      const uintptr_t links[2] = {gb_load(holes[i] + GB_CHUNK_FD), gb_load(holes[i] + GB_CHUNK_BK)};
+      image_unlink(&scene.image, holes[i]);
+      image_set(holes[i] + GB_CHUNK_FD, links[0]);
+      image_set(holes[i] + GB_CHUNK_BK, links[1]);
+    }
+    image_set(block + GB_CHUNK_SIZE, (end - block) | GB_PREV_INUSE | GB_NON_MAIN_ARENA);
+    image_set(end + GB_CHUNK_SIZE, gb_load(end + GB_CHUNK_SIZE) | GB_PREV_INUSE);
+    memcpy(before, (void *)block, end - block);
+    CHECK_EQUAL(gb_free_pages_add(&scene.wanted, scene.image.heap, scene.image.heap + (64u << 20)), GB_OK);
+    scene.reach.left = gb_free_pages_bytes(&scene.wanted);
+    CHECK_EQUAL(release_all(&scene, LONG_NS), GB_OK);
+    CHECK(memcmp(before, (void *)block, end - block) == 0);
+    free(before);
+    scene_end(&scene);
+  }
+}
+
 /* ---- R2: through memory ---------------------------------------------------------------------------- */
 
 /* As a list in random order: the members that lie behind the first one are far down the list. */
@@ -252,6 +311,34 @@ static void chunks_near_a_member_need_no_walk_to_them(void) {
     CHECK(is_filled(last, 50000, GB_CHUNK_HEADER, LIVE));
     scene_end(&scene);
   }
+}
+
+/* A heap that begins with many small chunks is too long a way; the lists lead to what lies behind them. */
+static void a_heap_of_small_chunks_is_left_to_the_lists(void) {
+  enum { SMALL = 20000 };
+  struct scene scene;
+  scene_begin(&scene, &variants[1]);
+  for (unsigned i = 0; i < SMALL; ++i)
+    (void)live(&scene.image, 48);
+  uint64_t expected = 0;
+  for (unsigned i = 0; i < HOLES; ++i) {
+    const uintptr_t here = hole(&scene.image, 20000, GB_BIN_UNSORTED);
+    uintptr_t start;
+    uintptr_t end;
+    gb_interior(here, 20000, 4096, &start, &end);
+    expected += end - start;
+    (void)live(&scene.image, 48);
+  }
+  const uintptr_t last = live(&scene.image, 32);
+  image_finish(&scene.image);
+  scene_ready(&scene, false);
+  gb_free_pages_remove(&scene.wanted, last & ~(uintptr_t)4095, scene.image.heap + (64u << 20));
+  scene.reach.ways = GB_WAYS_HEAPS;
+  CHECK_EQUAL(release_all(&scene, LONG_NS), GB_OK);
+  CHECK_EQUAL(scene.reach.ways, GB_WAYS_LISTS_AGAIN);
+  CHECK(scene.reach.heap.steps < SMALL / 4);
+  CHECK_EQUAL(scene.bytes, expected);
+  scene_end(&scene);
 }
 
 /* A program wrote beyond the end of a block: a header in the way is wrong. */
@@ -492,8 +579,11 @@ static void only_wanted_pages_are_released(void) {
 
 int main(void) {
   RUN(exactly_the_interiors_are_released);
+  RUN(exactly_the_interiors_are_released_from_the_start_of_a_heap);
   RUN(a_forged_member_is_not_released);
   RUN(chunks_near_a_member_need_no_walk_to_them);
+  RUN(a_live_block_with_stale_bytes_is_not_released);
+  RUN(a_heap_of_small_chunks_is_left_to_the_lists);
   RUN(damage_in_live_headers_only_ends_the_way);
   RUN(damage_releases_nothing_more);
   RUN(a_busy_arena_is_left_alone);
