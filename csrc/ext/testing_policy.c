@@ -150,8 +150,8 @@ static PyObject *list_of_pages(struct gb_free_pages *pages) {
   return finish(list, done);
 }
 
-/* turns(age, [(now, fingerprint, [pages free and resident])]) -> [(turn, [pages wanted])]: one arena, all of
- * whose wanted pages are released and stay so */
+/* turns(age, [(now, fingerprint, [pages free and resident], reached=True)]) -> [(turn, [pages wanted])]: one
+ * arena, all of whose wanted pages are released and stay so; or some are out of reach */
 PyObject *gb_testing_turns(PyObject *module, PyObject *arguments) {
   (void)module;
   ull age;
@@ -168,7 +168,9 @@ PyObject *gb_testing_turns(PyObject *module, PyObject *arguments) {
     ull now;
     ull fingerprint;
     PyObject *pages;
-    done = PyArg_ParseTuple(PyList_GET_ITEM(steps, i), "KKO!", &now, &fingerprint, &PyList_Type, &pages) != 0;
+    int reached = 1;
+    done = PyArg_ParseTuple(PyList_GET_ITEM(steps, i), "KKO!|p", &now, &fingerprint, &PyList_Type, &pages,
+                            &reached) != 0;
     if (!done)
       break;
     const enum gb_arena_turn turn = gb_arena_turn(&state, fingerprint, now);
@@ -179,6 +181,9 @@ PyObject *gb_testing_turns(PyObject *module, PyObject *arguments) {
       (void)gb_arena_state_seen(&state, &seen, turn, false, now);
       wanted = list_of_pages(&state.wanted);
       gb_free_pages_clear(&state.wanted);
+      gb_arena_state_looked(&state, true, now);
+      if (!reached)
+        gb_arena_state_out_of_reach(&state, now);
       gb_arena_state_done(&state);
     } else {
       wanted = PyList_New(0);

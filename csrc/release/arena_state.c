@@ -2,6 +2,7 @@
 
 /* Looks at an arena that is at work take at most the 40th part of the time, whatever the budget. */
 #define TIMES_LOOK_COST 40u
+#define MOST_TRIES_TO_REACH 6u
 #define MOST_FAILED_LOOKS 6u /* the last one 32 ages after the one before */
 /* An arena at work: less is not worth the locks; it is more the next time, or all of it once the arena is
  * quiet. */
@@ -52,6 +53,7 @@ enum gb_arena_turn gb_arena_turn(struct gb_arena_state *state, uint64_t fingerpr
     state->quiet_since_ns = now_ns;
     state->quiet_done = false;
     state->failed_looks = 0;
+    state->tries_to_reach = 0;
   }
   if (state->quiet_done || state->failed_looks >= MOST_FAILED_LOOKS)
     return GB_TURN_SKIP;
@@ -74,6 +76,14 @@ void gb_arena_state_looked(struct gb_arena_state *state, bool succeeded, uint64_
   }
   ++state->failed_looks;
   state->look_not_before_ns = now_ns + (state->age.base_ns << state->failed_looks);
+}
+
+void gb_arena_state_out_of_reach(struct gb_arena_state *state, uint64_t now_ns) {
+  if (state->tries_to_reach == MOST_TRIES_TO_REACH)
+    return;
+  ++state->tries_to_reach;
+  state->quiet_done = false;
+  state->look_not_before_ns = now_ns + (state->age.base_ns << state->tries_to_reach);
 }
 
 static void swap(struct gb_free_pages *left, struct gb_free_pages *right) {

@@ -33,7 +33,8 @@ struct gb_arena_state {
   struct gb_age age;
   uint64_t look_cost_ns; /* CPU time of the last look: one that is dear is not repeated so soon */
   unsigned failed_looks; /* in a row, since it changed last */
-  uint64_t look_not_before_ns; /* after one */
+  unsigned tries_to_reach; /* releases since it changed last that left much behind */
+  uint64_t look_not_before_ns; /* after one of either */
   uint64_t held_bytes; /* when last looked at */
   struct gb_free_pages before; /* free and in memory then */
   struct gb_free_pages wanted; /* to be released in this pass */
@@ -70,6 +71,10 @@ enum gb_arena_turn gb_arena_turn(struct gb_arena_state *state, uint64_t fingerpr
 /* After every try to look at it. One that fails is tried again, ever later, a few times; then not before the
  * arena changes. */
 void gb_arena_state_looked(struct gb_arena_state *state, bool succeeded, uint64_t now_ns);
+
+/* After a release that left much behind in lists too long to be walked: the machine may have been slow just then.
+ * The arena comes up again, ever later, a few times; then not before it changes. */
+void gb_arena_state_out_of_reach(struct gb_arena_state *state, uint64_t now_ns);
 
 /* Takes over a look: `seen`, the pages that are free and in memory; its content is then undefined.
  * Fills in `wanted`; `all` wants everything, whatever its age. */

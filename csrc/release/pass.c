@@ -25,6 +25,8 @@
 /* So often in a row has a difference to be seen: in a heap that goes to and fro, each is chance. */
 #define VERIFY_TRIES 12u
 #define FIRST_STATES 32u
+/* Out of reach: less is not worth another try. */
+#define MUCH_LEFT (UINT64_C(1) << 20)
 /* New snapshots of the mappings for the release of one arena. */
 #define MOST_REFRESHES 16u
 
@@ -271,6 +273,8 @@ static void finish(struct gb_pass *pass, struct gb_arena_state *state) {
     refuse(pass, GB_LOCKED);
   const uint64_t left = gb_free_pages_bytes(&state->wanted);
   state->held_bytes -= state->wanted_bytes > left ? state->wanted_bytes - left : 0;
+  if (state->reach.unreached > 0 && left >= MUCH_LEFT)
+    gb_arena_state_out_of_reach(state, gb_now_ns());
   gb_arena_state_done(state);
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -182,6 +184,18 @@ def test_a_change_makes_it_come_again() -> None:
     assert [turn for turn, _ in turns[2:10]] == [SKIP] * 8
     assert turns[10][0] == OLD
     assert QUIET in [turn for turn, _ in turns[11:]]
+
+
+def test_what_was_out_of_reach_is_tried_again_ever_later_and_not_for_ever() -> None:
+    steps = [(SECOND + i * AGE, 7, [1, 2, 3], False) for i in range(300)]
+    turns = [turn for turn, _ in _testing.turns(AGE, steps)]
+    tries = [i for i, turn in enumerate(turns) if turn == QUIET]
+    gaps = [after - before for before, after in itertools.pairwise(tries)]
+    assert gaps == [2, 4, 8, 16, 32, 64]
+    assert turns[-1] == SKIP
+
+    once = [(*step[:3], i > tries[1]) for i, step in enumerate(steps)]
+    assert [turn for turn, _ in _testing.turns(AGE, once)].count(QUIET) == 3
 
 
 @pytest.mark.parametrize(("free", "first"), [(range(1, 1001), 2), (range(1, 2001, 2), 10)])
