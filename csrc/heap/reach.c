@@ -150,8 +150,7 @@ static enum gb_status flush(struct hold *hold) {
  * costs as much as many pages. */
 static enum gb_status end_hold(struct hold *hold) {
   const struct gb_batch *batch = hold->reach->batch;
-  if (hold->result->calls > 0 && !hold->carried && hold->bytes < batch->bytes / REST_SHARE &&
-      hold->count < batch->ranges / REST_SHARE) {
+  if (hold->result->calls > 0 && !hold->carried && hold->bytes < batch->bytes / REST_SHARE) {
     settle_batch(hold, 0, false);
     return GB_MORE;
   }
@@ -252,6 +251,10 @@ static enum gb_status release_behind(struct hold *hold, const struct gb_range *r
   }
 }
 
+static bool is_dense(const struct gb_steps *steps) {
+  return steps->steps > MOST_HEAP_STEPS + HEAP_STEPS_A_PAGE * steps->pages;
+}
+
 /* R2: from the first chunk of a heap to the last that is wanted. The path holds the chunks that were passed. */
 static enum gb_status walk_heap(struct hold *hold, const struct gb_range *range) {
   struct gb_reach *reach = hold->reach;
@@ -273,12 +276,19 @@ static enum gb_status walk_heap(struct hold *hold, const struct gb_range *range)
       return status;
     at += size;
     if (hold->at % MEMBERS_A_CHECK == MEMBERS_A_CHECK - 1) {
-      if (reach->heap.steps > MOST_HEAP_STEPS + HEAP_STEPS_A_PAGE * reach->heap.pages)
+      if (is_dense(&reach->heap))
         return GB_OK;
       if (walked_enough(hold))
         return end_hold(hold);
     }
   }
+}
+
+/* The lists led far: worth a try from the heaps' starts, unless stepping behind members met mostly small chunks. */
+static bool are_heaps_better(const struct hold *hold) {
+  const struct gb_reach *reach = hold->reach;
+  return reach->ways == GB_WAYS_LISTS && !reach->is_main && hold->way_ns > hold->options->pause_ns &&
+         !is_dense(&reach->near);
 }
 
 /* Each heap's range begins with its first chunk. (The main arena has one such place, where its lists begin, too.) */
@@ -388,7 +398,7 @@ static void next_bin(struct gb_reach *reach, unsigned first_of_pages) {
  * nothing could be released, it gets further with the hints of this time, or from the other end. */
 static void plan_next(struct hold *hold, unsigned first_of_pages) {
   struct gb_reach *reach = hold->reach;
-  if (reach->ways == GB_WAYS_LISTS && !reach->is_main && hold->way_ns > hold->options->pause_ns) {
+  if (are_heaps_better(hold)) {
     reach->ways = GB_WAYS_HEAPS;
     reach->heap_from = 0;
     forget(reach);
