@@ -19,6 +19,9 @@
  *       a chunk begins where that ends, by glibc's words, and counts as free only if the one behind it says so and
  *       it is linked into a list. Nothing that was kept from another hold takes part in either.
  *
+ *       Or it is reached in the same way from the first chunk of a thread arena's heap, which begins where the
+ *       heap's own header, or the arena behind it, ends (arena.c, new_heap and _int_new_arena).
+ *
  *   R3. Each step is checked all the same, so that a heap that the program has corrupted stops us: the member
  *       lies in a range of the arena (C2), links back to the one before it, has a size that fits
  *       its range and its bin, and, before its pages are released, the chunk behind it says that it
@@ -32,7 +35,7 @@
  *
  *   R5. What is kept across holds says where it is worth to look, never what may be released: `wanted`,
  *       pages that were free and resident when last seen, only takes away from R4; `paths`, the
- *       members passed last time, are only hints what to prefetch, and which members need no second
+ *       members passed last time, and the chunks from the start of a heap, are only hints what to prefetch, and which members need no second
  *       look at `wanted`, as long as each is found at the same place of the list again. Prefetching never faults.
  *
  *   R6. The system call runs within the hold: pages that were given back after the unlock could be a live
@@ -43,7 +46,7 @@
  *       ends when `pause` is over, or, where finding the way took long, when three times
  *       that has gone by (at most `longest`): else a long list would cost more to walk than to
  *       release. Where no page to release is met for `walk`, it ends too; if that leads nowhere, the
- *       next ones may walk for up to 16 times as long.
+ *       next ones may walk for twice as long, unless what is left is little.
  *
  * Thread-safe; one reach has one caller, who has blocked signals. Never waits for a lock.
  */
@@ -58,8 +61,7 @@
 struct gb_reach_options {
   uint64_t pause_ns;
   uint64_t longest_ns; /* of a hold for which nobody waits */
-  uint64_t
-      walk_ns; /* without meeting a page to release; doubled where that leads nowhere, 16 times at most */
+  uint64_t walk_ns; /* without meeting a page to release; doubled where that leads nowhere */
 };
 
 /* From chunk to chunk in memory. */

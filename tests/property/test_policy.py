@@ -94,7 +94,7 @@ def test_age_stays_between_what_was_set_and_the_limit(
 # ---- batches ----------------------------------------------------------------------------
 
 TARGET = 60_000
-MOST_BYTES = 512 << 10
+MOST_BYTES = 576 << 10
 
 
 @given(st.integers(0, 20_000), st.integers(0, 30_000), st.integers(0, 2_000), st.integers(1, 200))
