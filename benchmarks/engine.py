@@ -26,7 +26,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 
 from engine_rows import Column, Goal, Options, Row, all_rows
-from statistics_of_runs import PAIRS, Estimate, Verdict, estimate, judge, judge_noisy
+from statistics_of_runs import PAIRS, Estimate, Verdict, estimate, judge, judge_noisy, judge_stopped
 from workload_runs import (
     VARIANTS,
     Machine,
@@ -87,6 +87,8 @@ def decide(machine: Machine, samples: Samples, goal: Goal) -> dict[str, Any]:
     elif seen is None:
         lacking = [why for name in names if (why := machine.lacks(VARIANTS[name]))]
         verdict, why = Verdict.NOT_MEASURED, lacking[0] if lacking else "no such figure"
+    elif goal.stops:
+        verdict, why = judge_stopped(seen, goal.bound, ratios(samples, ("clock", goal.stops), None))
     elif goal.noisy:
         verdict, why = judge_noisy(seen, goal.bound, same)
     else:

@@ -11,7 +11,16 @@ import os
 import time
 from collections.abc import Callable
 
-from workload_runs import Machine, RunError, Sample, Variant, engine_figures, measure, start
+from workload_runs import (
+    Machine,
+    RunError,
+    Sample,
+    Variant,
+    engine_figures,
+    measure,
+    measure_clock,
+    start,
+)
 
 SETTLE_SECONDS = 5.0
 NOTICE_LIMIT_SECONDS = 5.0
@@ -37,6 +46,7 @@ class Goal:
     of: tuple[str, str]  # variant, figure
     to: tuple[str, str] | None = None
     noisy: bool = False  # needs an A/A within limits, and enough pairs
+    stops: str | None = None  # wall time that a machine's stops lengthen: the figure of `clock`
     least: tuple[str, float] | None = None  # a figure of `to` that must be so large to decide
 
 
@@ -72,6 +82,10 @@ RELEASES = (
     Column("release CPU s", "engine_cpu_s", digits=3),
     Column("CPU s/GB", "release_s_per_gb", digits=3),
 )
+STOPS = (
+    Column("clock: p99 of 100 us", "piece_p99_us", digits=0),
+    Column("longest stop", "longest_stop_us", digits=0),
+)
 
 
 def both(text: str, bound: float, figure: str, to: tuple[str, str] | None = None) -> list[Goal]:
@@ -79,10 +93,15 @@ def both(text: str, bound: float, figure: str, to: tuple[str, str] | None = None
     return [Goal(f"{text} ({variant})", bound, (variant, figure), to) for variant in BOTH]
 
 
+def holds(text: str, bound: float, figure: str, stops: str) -> list[Goal]:
+    """A length of holds, in wall time, for both kernel paths."""
+    return [Goal(f"{text} ({name})", bound, (name, figure), stops=stops) for name in BOTH]
+
+
 def noisy(text: str, bound: float, figure: str, least: tuple[str, float] | None) -> list[Goal]:
     """A ratio of times to plain glibc's, for both kernel paths."""
     return [
-        Goal(f"{text} ({name})", bound, (name, figure), ("glibc", figure), True, least)
+        Goal(f"{text} ({name})", bound, (name, figure), ("glibc", figure), noisy=True, least=least)
         for name in BOTH
     ]
 
@@ -95,12 +114,14 @@ def rfc(options: Options) -> Row:
     volume = "2" if options.quick else "10"
 
     def sample(machine: Machine, variant: Variant) -> Sample:
+        if variant.name == "clock":
+            return measure_clock(machine)
         return measure(machine, variant, "rfc", ["--volume-gb", volume])
 
     return Row(
         "rfc",
         f"rfc: 16 threads, {volume} GB of short-lived blocks, 256 MB live",
-        ("glibc", "glibc-again", "giveback", "giveback-old", "trim"),
+        ("glibc", "glibc-again", "giveback", "giveback-old", "trim", "clock"),
         options.pairs,
         sample,
         (
@@ -110,6 +131,7 @@ def rfc(options: Options) -> Row:
             Column("1 s", "rss_1s", MEGABYTES, 0),
             Column("trimmed", "rss_trimmed", MEGABYTES, 0),
             *RELEASES,
+            *STOPS,
         ),
         (
             *both("RSS 1 s after / trimmed", 1.03, "rss_1s", ("trim", "rss_trimmed")),
@@ -120,7 +142,7 @@ def rfc(options: Options) -> Row:
                 "release_s_per_gb",
                 ("trim", "release_s_per_gb"),
             ),
-            *both("hold p99, us", 300, "hold_p99_us"),
+            *holds("hold p99, us", 300, "hold_p99_us", "piece_p99_us"),
         ),
     )
 
@@ -140,6 +162,8 @@ def rfc_time(options: Options) -> Row:
         return volumes[0]
 
     def sample(machine: Machine, variant: Variant) -> Sample:
+        if variant.name == "clock":
+            return measure_clock(machine)
         arguments = ["--volume-gb", volume(machine)]
         return measure(machine, variant, "rfc", arguments) | {"volume_gb": float(arguments[1])}
 
@@ -147,7 +171,7 @@ def rfc_time(options: Options) -> Row:
     return Row(
         "rfc-time",
         "rfc, long runs",
-        ("glibc", "glibc-again", "giveback", "giveback-old"),
+        ("glibc", "glibc-again", "giveback", "giveback-old", "clock"),
         options.pairs,
         sample,
         (
@@ -157,11 +181,12 @@ def rfc_time(options: Options) -> Row:
             Column("faults k", "minor_faults", 1e-3, 0),
             Column("RSS 1 s MB", "rss_1s", MEGABYTES, 0),
             *RELEASES,
+            *STOPS,
         ),
         (
             *noisy("run time / plain's", 1.05, "run_s", long_enough),
             *noisy("CPU / plain's, long runs", 1.06, "cpu_s", long_enough),
-            *both("hold p99, us, long runs", 300, "hold_p99_us"),
+            *holds("hold p99, us, long runs", 300, "hold_p99_us", "piece_p99_us"),
         ),
     )
 
@@ -177,13 +202,15 @@ def holes(options: Options, *shape: str) -> Row:
     name = f"holes-{'thread' if '--thread' in shape else 'main'}"
 
     def sample(machine: Machine, variant: Variant) -> Sample:
+        if variant.name == "clock":
+            return measure_clock(machine)
         return measure(machine, variant, "holes", arguments)
 
     return Row(
         name + ("-random" if "--random" in shape else ""),
         f"{'6,554' if options.quick else '65,536'} free chunks of 16 KB in {arena}, "
         f"freed in {order}",
-        ("giveback", "giveback-old", "trim"),
+        ("giveback", "giveback-old", "trim", "clock"),
         max(2, options.pairs // 4),
         sample,
         (
@@ -191,9 +218,10 @@ def holes(options: Options, *shape: str) -> Row:
             Column("RSS settled MB", "rss_settled", MEGABYTES, 0),
             Column("trimmed", "rss_trimmed", MEGABYTES, 0),
             *RELEASES,
+            *STOPS,
         ),
         (
-            *both("longest hold, us", 2000, "hold_max_us"),
+            *holds("longest hold, us", 2000, "hold_max_us", "longest_stop_us"),
             *both("RSS settled / trimmed", 1.05, "rss_settled", ("trim", "rss_trimmed")),
         ),
     )

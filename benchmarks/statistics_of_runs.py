@@ -14,6 +14,7 @@ import statistics
 from collections.abc import Callable, Sequence
 
 NOISE = 0.02
+QUIET = 0.5
 PAIRS = 20
 
 
@@ -61,6 +62,20 @@ def judge(seen: Estimate, bound: float) -> tuple[Verdict, str]:
     if seen.low > bound:
         return Verdict.MISSED, ""
     return Verdict.CANNOT_TELL, "the interval contains the bound"
+
+
+def judge_stopped(seen: Estimate, bound: float, stops: Estimate | None) -> tuple[Verdict, str]:
+    """The same for a wall time that the machine lengthens by stopping threads.
+
+    `stops` is what a thread saw that only looked at the clock. Where that alone is half the bound,
+    only a loss that is larger than it can be told.
+    """
+    verdict, why = judge(seen, bound)
+    if verdict is Verdict.MET or stops is None:
+        return verdict, why
+    if seen.low > bound + stops.high or stops.median < bound * QUIET:
+        return verdict, why
+    return Verdict.CANNOT_TELL, f"`clock` alone sees {stops.median:,.0f}"
 
 
 def judge_noisy(seen: Estimate, bound: float, same: Estimate | None) -> tuple[Verdict, str]:

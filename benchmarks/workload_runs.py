@@ -53,6 +53,7 @@ VARIANTS = {
         Variant("giveback", giveback=""),
         Variant("giveback-old", giveback=OLD_KERNEL),
         Variant("trim", arguments=("--trim",)),
+        Variant("clock"),  # another program: the control of how long the machine stops a thread
     )
 }
 
@@ -303,6 +304,15 @@ def trim_figures(answer: Sample) -> Sample:
         return {}
     cost = answer["trim_cpu_s"] / answer["trim_returned"] * 1e9
     return {"release_s_per_gb": cost, "hold_max_us": answer["trim_wall_s"] * 1e6}
+
+
+def measure_clock(machine: Machine) -> Sample:
+    """How long a thread that only looks at the clock is stopped just now."""
+    answer = measure(machine, VARIANTS["clock"], "clock", [])
+    return {
+        "longest_stop_us": answer["longest_stop_ns"] / 1e3,
+        "piece_p99_us": answer["piece_p99_ns"] / 1e3,
+    }
 
 
 def measure(
