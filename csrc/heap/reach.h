@@ -35,8 +35,9 @@
  *
  *   R5. What is kept across holds says where it is worth to look, never what may be released: `wanted`,
  *       pages that were free and resident when last seen, only takes away from R4; `paths`, the
- *       members passed last time, and the chunks from the start of a heap, are only hints what to prefetch, and which members need no second
- *       look at `wanted`, as long as each is found at the same place of the list again. Prefetching never faults.
+ *       members passed last time, or the chunks from the start of a heap, are only hints what to prefetch, and
+ *       which members need no second look at `wanted`, as long as each is found at the same place of the list
+ *       again. Prefetching never faults.
  *
  *   R6. The system call runs within the hold: pages that were given back after the unlock could be a live
  *       block's by then.
@@ -70,8 +71,8 @@ struct gb_steps {
   uint64_t pages; /* met by them, and wanted */
 };
 
-/* The lists first: mostly they are short. Where the way along one took longer than `pause`, each heap of a thread arena
- * from its start, which is never farther than 64 MiB. Then the lists for what is left. */
+/* The lists first: mostly they are short. Where the way along one took longer than `pause`, each heap of a
+ * thread arena from its start, which is never farther than 64 MiB. Then the lists for what is left. */
 enum gb_ways { GB_WAYS_LISTS, GB_WAYS_HEAPS, GB_WAYS_LISTS_AGAIN };
 
 /* One arena's release, over several holds. */
