@@ -75,9 +75,15 @@ def find_library() -> Path:
 
 
 def keep(library: Path) -> Path:
-    """A copy to run with: an editable install may build the library anew meanwhile."""
+    """A copy to run with: an editable install may build the library anew meanwhile.
+
+    It takes the place of an older one as a new file: another bench may have that mapped.
+    """
     BUILD.mkdir(parents=True, exist_ok=True)
-    return Path(shutil.copy2(library, BUILD / library.name))
+    copy = BUILD / library.name
+    new = copy.with_suffix(f".{os.getpid()}")
+    shutil.copy2(library, new)
+    return new.replace(copy)
 
 
 def last_line(text: str) -> str:
