@@ -6,6 +6,7 @@ Exit codes: 0 all is well; 1 it ran, and what it found is not well; 2 it could n
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
@@ -15,20 +16,36 @@ import click
 
 from .. import __version__
 from ..errors import GivebackError
-from .doctor import doctor
-from .run import lib, run
-from .stats import stats
-from .trim import trim
+
+_MODULES = {
+    "bench": "bench",
+    "doctor": "doctor",
+    "lib": "run",
+    "run": "run",
+    "stats": "stats",
+    "trim": "trim",
+}
+"""The module of each command."""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(click.Group):
+    """Imports a command's module when it is asked for: `run` is in the way of a program's start."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_MODULES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _MODULES:
+            return None
+        module = importlib.import_module(f".{_MODULES[cmd_name]}", __name__)
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="giveback")
 def cli() -> None:
     """Give the memory that Linux processes have freed but still occupy back to the system."""
-
-
-for _command in (doctor, lib, run, stats, trim):
-    cli.add_command(_command)
 
 
 def main() -> None:
