@@ -8,7 +8,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # Only for lint and format, so not asked for before.
-C_SOURCES = $(shell git ls-files -co --exclude-standard 'csrc/*.[ch]' 'tests/*.[ch]' 'benchmarks/*.[ch]')
+C_SOURCES = $(shell git ls-files -co --exclude-standard 'csrc/*.[ch]' 'tests/*.[ch]' 'src/*.[ch]')
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-c test-sanitizers test-python test-pythons lint format bench glibcs clean
@@ -56,9 +56,9 @@ format: setup ## rewrite the sources as ruff and clang-format want them
 	@$(BIN)/ruff format .
 	@$(BIN)/clang-format -i $(C_SOURCES)
 
-bench: setup ## measure the view and the engine against plain glibc (some twenty minutes)
+bench: setup ## measure the view, then the engine against plain glibc and other allocators (over an hour)
 	@$(BIN)/python benchmarks/view.py
-	@$(BIN)/python benchmarks/engine.py
+	@$(BIN)/giveback bench all --kernel old --json build/bench.json $$($(BIN)/python tools/peers.py --options)
 
 glibcs: setup ## fetch the glibcs that tests run on, and say which are missing
 	@$(BIN)/python tools/glibcs.py

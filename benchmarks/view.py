@@ -28,7 +28,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 
 import debian
 import glibcs
-from statistics_of_runs import interval
+
+from giveback.bench.statistics import interval
 
 EXACT_SHAPES = (*glibcs.SHAPES, "holes")
 PREDICT_TOLERANCE = 4096

@@ -1,14 +1,14 @@
-/* What all workloads share: options, figures of this process, live data, one JSON object.
+/* What all programs of the bench share: options, figures of this process, live data, JSON answers.
  *
- * A workload is a plain program: it knows nothing of giveback. It brings its heap into a shape, says
- * what it saw as one JSON object on one line, and with --wait stays until its standard input ends, so that
- * others can look at it. Bookkeeping of its own lies outside of malloc.
+ * A program of the bench is a plain one: it knows nothing of giveback, nor of any other allocator. It brings its
+ * heap into a shape, says what it saw as one JSON object on one line, and with --wait waits for a line on its
+ * standard input after each, so that others can look at it. Bookkeeping of its own lies outside of malloc.
  *
  * Times are nanoseconds of CLOCK_MONOTONIC, sizes bytes, unless a name says otherwise. A failure prints one
  * line and ends the program: code 2 for wrong options, 3 for all else.
  */
-#ifndef GIVEBACK_BENCHMARKS_WORKLOAD_H
-#define GIVEBACK_BENCHMARKS_WORKLOAD_H
+#ifndef GIVEBACK_BENCH_WORKLOAD_H
+#define GIVEBACK_BENCH_WORKLOAD_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,11 +21,12 @@
 
 struct option_of_workload {
   const char *name; /* with its dashes */
-  double *number; /* takes a value; NULL: a flag */
+  double *number; /* takes a value, 0 or more */
   bool *flag;
+  const char **text; /* takes a word */
 };
 
-/* Reads them all, and --trim and --wait, which every workload has. `options` ends with a name of NULL. */
+/* Reads them all, and --trim and --wait, which every program has. `options` ends with a name of NULL. */
 void read_options(int argc, char **argv, const struct option_of_workload *options);
 
 _Noreturn void fail(const char *what);
@@ -39,10 +40,6 @@ void sleep_until(uint64_t moment);
 /* Resident bytes, from statm: costs no walk over the memory, which would be charged to the workload and be
  * dearer for those variants that hold more. Up to 6.15 the kernel may be off by 0.2 MB. */
 uint64_t resident(void);
-
-/* Polls until resident memory has not fallen for 2 s, at most until `limit` from now. Returns when it last
- * fell, counted from the call. */
-uint64_t wait_until_steady(uint64_t limit);
 
 /* ---- memory --------------------------------------------------------------------- */
 
@@ -61,9 +58,9 @@ uint64_t next_random(uint64_t *state);
 size_t random_between(uint64_t *state, size_t least, size_t most);
 void shuffle(void **table, size_t count, uint64_t seed);
 
-/* Live data, filled, and chained through itself. One owner at a time. */
+/* Live data, filled, and chained through itself. One owner at a time, with a cache line of its own. */
 struct live_data {
-  struct live_block *first;
+  _Alignas(64) struct live_block *first;
   size_t blocks;
   size_t bytes;
 };
@@ -78,13 +75,16 @@ void check_live(const struct live_data *data);
 void report(const char *name, uint64_t value);
 void report_seconds(const char *name, uint64_t nanoseconds);
 
-/* With --trim: calls malloc_trim(0) and reports its time, and resident memory before and after it. */
-void trim_if_asked(void);
+/* Everything that was short-lived is free now: reports resident memory and the moment, and prints. With --wait
+ * returns when the others have seen enough. */
+void show_freed(void);
 
-/* Prints what was reported, with the page faults and CPU so far, and begins anew. */
-void print_report(void);
+/* Prints what was reported, with the page faults and CPU so far, and begins anew. With --wait returns after the
+ * next line of standard input, or its end. */
+void show_report(void);
 
-/* With --wait: returns after the next line of standard input, or its end. */
-void wait_if_asked(void);
+/* The end of a program: with --trim calls malloc_trim(0) and reports its time, and resident memory before and
+ * after it; checks the live data of so many owners; shows the last report. */
+void finish(const struct live_data *owners, size_t count);
 
 #endif

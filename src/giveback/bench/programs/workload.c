@@ -18,12 +18,12 @@ static bool wait_wanted;
 /* ---- options ----------------------------------------------------------------- */
 
 void fail(const char *what) {
-  (void)fprintf(stderr, "workload: %s\n", what);
+  (void)fprintf(stderr, "bench program: %s\n", what);
   _exit(3);
 }
 
 static _Noreturn void refuse(const char *option, const char *why) {
-  (void)fprintf(stderr, "workload: %s: %s\n", option, why);
+  (void)fprintf(stderr, "bench program: %s: %s\n", option, why);
   _exit(2);
 }
 
@@ -36,7 +36,7 @@ static const struct option_of_workload *find_option(const struct option_of_workl
 
 void read_options(int argc, char **argv, const struct option_of_workload *options) {
   const struct option_of_workload common[] = {
-      {"--trim", NULL, &trim_wanted}, {"--wait", NULL, &wait_wanted}, {NULL, NULL, NULL}};
+      {"--trim", NULL, &trim_wanted, NULL}, {"--wait", NULL, &wait_wanted, NULL}, {NULL, NULL, NULL, NULL}};
   for (int i = 1; i < argc; ++i) {
     const struct option_of_workload *option = find_option(options, argv[i]);
     if (option == NULL)
@@ -48,7 +48,11 @@ void read_options(int argc, char **argv, const struct option_of_workload *option
       continue;
     }
     if (++i == argc)
-      refuse(option->name, "needs a number");
+      refuse(option->name, "needs a value");
+    if (option->text != NULL) {
+      *option->text = argv[i];
+      continue;
+    }
     char *end;
     *option->number = strtod(argv[i], &end);
     if (end == argv[i] || *end != '\0' || !(*option->number >= 0))
@@ -90,24 +94,6 @@ uint64_t resident(void) {
   char *end;
   (void)strtoull(text, &end, 10);
   return strtoull(end, NULL, 10) * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
-uint64_t wait_until_steady(uint64_t limit) {
-  const uint64_t poll = 50 * MILLISECOND;
-  const uint64_t steady = 2 * SECOND;
-  const uint64_t a_fall = 1000000; /* bytes; the counters move a little by themselves */
-  const uint64_t begin = now();
-  uint64_t lowest = resident();
-  uint64_t fell = begin;
-  for (uint64_t at = begin; at < fell + steady && at < begin + limit; at = now()) {
-    sleep_until(at + poll);
-    const uint64_t bytes = resident();
-    if (bytes + a_fall < lowest) {
-      lowest = bytes;
-      fell = now();
-    }
-  }
-  return fell - begin;
 }
 
 /* ---- memory --------------------------------------------------------------------- */
@@ -215,7 +201,7 @@ void report_seconds(const char *name, uint64_t nanoseconds) {
   say("%s\"%s\": %.6f", answer_length == 0 ? "{" : ", ", name, (double)nanoseconds / (double)SECOND);
 }
 
-void trim_if_asked(void) {
+static void trim_if_asked(void) {
   if (!trim_wanted)
     return;
   const uint64_t before = resident();
@@ -230,7 +216,13 @@ void trim_if_asked(void) {
   report("trim_returned", before > after ? before - after : 0);
 }
 
-void print_report(void) {
+static void wait_if_asked(void) {
+  char byte = 0;
+  while (wait_wanted && byte != '\n' && read(STDIN_FILENO, &byte, 1) == 1)
+    continue;
+}
+
+void show_report(void) {
   struct rusage usage;
   if (getrusage(RUSAGE_SELF, &usage) != 0)
     fail("getrusage failed");
@@ -244,10 +236,22 @@ void print_report(void) {
     done += (size_t)wrote;
   }
   answer_length = 0;
+  wait_if_asked();
 }
 
-void wait_if_asked(void) {
-  char byte = 0;
-  while (wait_wanted && byte != '\n' && read(STDIN_FILENO, &byte, 1) == 1)
-    continue;
+void show_freed(void) {
+  report("rss_freed", resident());
+  report("freed_at_ns", now());
+  show_report();
+}
+
+void finish(const struct live_data *owners, size_t count) {
+  trim_if_asked();
+  uint64_t live = 0;
+  for (size_t i = 0; i < count; ++i) {
+    check_live(&owners[i]);
+    live += owners[i].bytes;
+  }
+  report("live_bytes", live);
+  show_report();
 }

@@ -64,6 +64,20 @@ def judge(seen: Estimate, bound: float) -> tuple[Verdict, str]:
     return Verdict.CANNOT_TELL, "the interval contains the bound"
 
 
+def judge_difference(seen: Estimate, bound: float, same: Estimate | None) -> tuple[Verdict, str]:
+    """The same for a difference of times; `same` is the difference of a program to itself.
+
+    As with ratios, noise can hide that a goal was met, not a loss that is larger than it.
+    """
+    if same is None:
+        return Verdict.CANNOT_TELL, "no A/A"
+    verdict, why = judge(seen, bound)
+    noise = max(abs(same.low), abs(same.high))
+    if verdict is Verdict.MISSED and seen.low <= bound + noise:
+        return Verdict.CANNOT_TELL, f"A/A differs by up to {noise:,.3g}"
+    return verdict, why
+
+
 def judge_stopped(seen: Estimate, bound: float, stops: Estimate | None) -> tuple[Verdict, str]:
     """The same for a wall time that the machine lengthens by stopping threads.
 

@@ -4,7 +4,7 @@
  * stays. So neighbours merge little by little, and in the end each run is one free chunk of 280 KB. The order
  * is random over all of them: threads also free what others allocated.
  *
- *   small [--seconds 10] [--blocks 1000000] [--trim] [--wait]
+ *   small_frees [--seconds 10] [--blocks 1000000] [--trim] [--wait]
  */
 #include "workload.h"
 
@@ -22,9 +22,10 @@ enum {
 struct worker {
   pthread_t thread;
   void **blocks; /* its share, first in the order of allocation, then of frees */
-  struct live_data live;
+  struct live_data *live;
 };
 
+static struct live_data live[THREADS];
 static size_t share; /* blocks a thread */
 static uint64_t duration;
 static pthread_barrier_t phase;
@@ -35,7 +36,7 @@ static void lay_down(struct worker *worker) {
     memset(worker->blocks[i], 1, BLOCK);
     if (i % RUN == RUN - 1) {
       for (size_t j = 0; j < LIVE_RUN; ++j)
-        add_live(&worker->live, BLOCK);
+        add_live(worker->live, BLOCK);
     }
   }
 }
@@ -67,10 +68,11 @@ int main(int argc, char **argv) {
   double seconds = 10;
   double blocks = 1000000;
   read_options(argc, argv,
-               (const struct option_of_workload[]){
-                   {"--seconds", &seconds, NULL}, {"--blocks", &blocks, NULL}, {NULL, NULL, NULL}});
+               (const struct option_of_workload[]){{"--seconds", &seconds, NULL, NULL},
+                                                   {"--blocks", &blocks, NULL, NULL},
+                                                   {NULL, NULL, NULL, NULL}});
   duration = (uint64_t)(seconds * 1e9);
-  share = (size_t)(blocks / THREADS);
+  share = (size_t)blocks / THREADS;
   const size_t all = share * THREADS;
   if (all == 0)
     fail("--blocks must be 4 or more");
@@ -79,30 +81,18 @@ int main(int argc, char **argv) {
   (void)pthread_barrier_init(&phase, NULL, THREADS + 1);
   for (size_t i = 0; i < THREADS; ++i) {
     workers[i].blocks = table + i * share;
+    workers[i].live = &live[i];
     if (pthread_create(&workers[i].thread, NULL, work, &workers[i]) != 0)
       fail("no thread to be had");
   }
   (void)pthread_barrier_wait(&phase);
-  report("rss_laid_down", resident() - all * sizeof(void *));
   shuffle(table, all, UINT64_C(88172645463325252));
   const uint64_t began = now();
   (void)pthread_barrier_wait(&phase);
   (void)pthread_barrier_wait(&phase);
-  const uint64_t ended = now();
+  report_seconds("run_s", now() - began);
   drop_pointers(table, all);
-  report_seconds("run_s", ended - began);
-  report("rss_freed", resident());
-  sleep_until(ended + SECOND);
-  report("rss_1s", resident());
-  trim_if_asked();
-
-  uint64_t live = 0;
-  for (size_t i = 0; i < THREADS; ++i) {
-    check_live(&workers[i].live);
-    live += workers[i].live.bytes;
-  }
-  report("live_bytes", live);
-  print_report();
-  wait_if_asked();
+  show_freed();
+  finish(live, THREADS);
   return 0;
 }

@@ -1,7 +1,7 @@
 /* 65,536 free chunks of 16 KB in one arena, each with a live block behind it: the longest list
  * of free chunks that a pass over one arena has to get through, 1 GB in all.
  *
- *   holes [--thread] [--random] [--count 65536] [--limit-seconds 10] [--trim] [--wait]
+ *   holes [--thread] [--random] [--count 65536] [--trim] [--wait]
  *
  * --thread: in a thread's arena instead of the main one. --random: freed in random order.
  */
@@ -45,13 +45,11 @@ static void *work(void *argument) {
 }
 
 int main(int argc, char **argv) {
-  double limit_seconds = 10;
   read_options(argc, argv,
-               (const struct option_of_workload[]){{"--thread", NULL, &in_thread},
-                                                   {"--random", NULL, &in_random_order},
-                                                   {"--count", &count, NULL},
-                                                   {"--limit-seconds", &limit_seconds, NULL},
-                                                   {NULL, NULL, NULL}});
+               (const struct option_of_workload[]){{"--thread", NULL, &in_thread, NULL},
+                                                   {"--random", NULL, &in_random_order, NULL},
+                                                   {"--count", &count, NULL, NULL},
+                                                   {NULL, NULL, NULL, NULL}});
   const uint64_t began = now();
   if (in_thread) {
     pthread_t thread;
@@ -64,12 +62,7 @@ int main(int argc, char **argv) {
     make_holes();
   }
   report_seconds("run_s", now() - began);
-  report("rss_freed", resident());
-  report_seconds("settled_s", wait_until_steady((uint64_t)(limit_seconds * 1e9)));
-  report("rss_settled", resident());
-  trim_if_asked();
-  check_live(&live);
-  print_report();
-  wait_if_asked();
+  show_freed();
+  finish(&live, 1);
   return 0;
 }

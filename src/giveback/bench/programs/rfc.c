@@ -4,7 +4,7 @@
  * written in each page. Meanwhile each lays down its share of 256 MB of data that stay, in blocks of
  * 64 bytes to 16 KB. Then all short-lived blocks are freed, and the threads stay, waiting.
  *
- *   rfc [--volume-gb 10] [--idle-seconds 0] [--trim] [--wait]
+ *   rfc [--volume-gb 10] [--trim] [--wait]
  */
 #include "workload.h"
 
@@ -25,9 +25,10 @@ struct worker {
   pthread_t thread;
   uint64_t seed;
   uint64_t volume; /* bytes of short-lived blocks to go through */
-  struct live_data live;
+  struct live_data *live;
 };
 
+static struct live_data live[THREADS];
 static pthread_barrier_t begin;
 static pthread_barrier_t freed;
 static pthread_barrier_t for_ever;
@@ -43,8 +44,8 @@ static void churn(struct worker *worker) {
     touch_pages(slots[slot], bytes);
     churned += bytes;
     /* As much of the live data as of the volume is through. */
-    while ((double)worker->live.bytes * (double)worker->volume < (double)live_share * (double)churned)
-      add_live(&worker->live, random_between(&worker->seed, LIVE_LEAST, LIVE_MOST));
+    while ((double)worker->live->bytes * (double)worker->volume < (double)live_share * (double)churned)
+      add_live(worker->live, random_between(&worker->seed, LIVE_LEAST, LIVE_MOST));
   }
   for (size_t i = 0; i < SLOTS; ++i)
     free(slots[i]);
@@ -61,41 +62,25 @@ static void *work(void *argument) {
 
 int main(int argc, char **argv) {
   double volume_gb = 10;
-  double idle_seconds = 0;
-  read_options(argc, argv,
-               (const struct option_of_workload[]){{"--volume-gb", &volume_gb, NULL},
-                                                   {"--idle-seconds", &idle_seconds, NULL},
-                                                   {NULL, NULL, NULL}});
+  read_options(
+      argc, argv,
+      (const struct option_of_workload[]){{"--volume-gb", &volume_gb, NULL, NULL}, {NULL, NULL, NULL, NULL}});
   static struct worker workers[THREADS];
   (void)pthread_barrier_init(&begin, NULL, THREADS + 1);
   (void)pthread_barrier_init(&freed, NULL, THREADS + 1);
   (void)pthread_barrier_init(&for_ever, NULL, THREADS + 1);
   for (size_t i = 0; i < THREADS; ++i) {
     workers[i].seed = UINT64_C(88172645463325252) + i * UINT64_C(0x9e3779b97f4a7c15);
-    workers[i].volume = (uint64_t)(volume_gb * 1e9 / THREADS);
+    workers[i].volume = (uint64_t)(volume_gb * 1e9) / THREADS;
+    workers[i].live = &live[i];
     if (pthread_create(&workers[i].thread, NULL, work, &workers[i]) != 0)
       fail("no thread to be had");
   }
   (void)pthread_barrier_wait(&begin);
   const uint64_t began = now();
   (void)pthread_barrier_wait(&freed);
-  const uint64_t ended = now();
-  report_seconds("run_s", ended - began);
-  report("rss_freed", resident());
-  sleep_until(ended + 200 * MILLISECOND);
-  report("rss_200ms", resident());
-  sleep_until(ended + SECOND);
-  report("rss_1s", resident());
-  trim_if_asked();
-
-  uint64_t live = 0;
-  for (size_t i = 0; i < THREADS; ++i) {
-    check_live(&workers[i].live);
-    live += workers[i].live.bytes;
-  }
-  report("live_bytes", live);
-  sleep_until(now() + (uint64_t)(idle_seconds * 1e9));
-  print_report();
-  wait_if_asked();
+  report_seconds("run_s", now() - began);
+  show_freed();
+  finish(live, THREADS);
   return 0;
 }

@@ -38,8 +38,9 @@ static int compare(const void *left, const void *right) {
 
 int main(int argc, char **argv) {
   double seconds = 0.5;
-  read_options(argc, argv,
-               (const struct option_of_workload[]){{"--seconds", &seconds, NULL}, {NULL, NULL, NULL}});
+  read_options(
+      argc, argv,
+      (const struct option_of_workload[]){{"--seconds", &seconds, NULL, NULL}, {NULL, NULL, NULL, NULL}});
   uint64_t count = 1000; /* looks that take 100 us */
   for (int i = 0; i < CALIBRATIONS; ++i) {
     const uint64_t took = looks(count);
@@ -58,7 +59,6 @@ int main(int argc, char **argv) {
   qsort(pieces, done, sizeof *pieces, compare);
   report("longest_stop_ns", longest);
   report("piece_p99_ns", pieces[done * 99 / 100]);
-  print_report();
-  wait_if_asked();
+  show_report();
   return 0;
 }
